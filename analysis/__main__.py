@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import campaign_folder, guarded, parser_of, version
-from jobs.parser import Parser, exit_code_of, put_verb_first
+from analysis.cli.command import campaign_folder, installed_version, parser_of, run_guarded
+from jobs.parser import ProgramParser, exit_code_of, put_verb_first
 
 VERBS = {
     "compare": "analysis.cli.compare",
@@ -33,7 +33,7 @@ Only valid measured runs enter a median; everything else is listed with its reas
 """
 
 
-def parser() -> Parser:
+def parser() -> ProgramParser:
     """Return the parser of the command line."""
     about = "Make the tables, the figures and the report of a campaign from its records."
     made = parser_of("python -m analysis", about, EPILOG)
@@ -47,7 +47,9 @@ def parser() -> Parser:
     made.add_argument(
         "--junit", metavar="FILE", type=Path, help="write the verdicts on the paper's claims as JUnit's XML"
     )
-    made.add_argument("--version", action="version", version=f"%(prog)s {version()}", help="print the version")
+    made.add_argument(
+        "--version", action="version", version=f"%(prog)s {installed_version()}", help="print the version"
+    )
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
     return made
 
@@ -61,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         from analysis.processes import Helpers  # noqa: PLC0415 - not for --help
-        from analysis.records.read_records import read  # noqa: PLC0415
+        from analysis.records.read_records import read_records  # noqa: PLC0415
 
         with Helpers() as artists:
 
@@ -73,12 +75,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 importlib.import_module("analysis.cli.report")
                 artists.start()
 
-            found = read(asked.folder, prepare)
-            from analysis.cli.report import report  # noqa: PLC0415
+            found = read_records(asked.folder, prepare)
+            from analysis.cli.report import report_records  # noqa: PLC0415
 
-            return report(asked.folder, found, artists, asked.out, asked.junit, quiet=asked.quiet)
+            return report_records(asked.folder, found, artists, asked.out, asked.junit, quiet=asked.quiet)
 
-    return guarded(work)
+    return run_guarded(work)
 
 
 if __name__ == "__main__":

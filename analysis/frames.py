@@ -9,39 +9,39 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.errors import AnalysisError
-from analysis.output.notes import warn
-from analysis.output.tables import for_people
-from analysis.processes import keeping
+from analysis.output.notes import warn_of_skipped
+from analysis.output.tables import without_internal_columns
+from analysis.processes import garbage_collection_off
 from analysis.records.frame import cells_frame, runs_frame
-from analysis.records.read_records import Found, read
+from analysis.records.read_records import FoundRecords, read_records
 from analysis.records.record import Record
-from analysis.statistics.baselines import with_baselines
-from analysis.statistics.medians import medians
-from analysis.statistics.training import with_saving, with_training
-from analysis.traces.posix import with_agreement
+from analysis.statistics.baselines import add_baselines
+from analysis.statistics.medians import add_statistics
+from analysis.statistics.training import add_checkpoint_columns, add_training_columns
+from analysis.traces.posix import add_agreement
 from jobs.model.results import METRICS
 
 
-def measured(folder: Path, found: Found) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the medians and runs (see `tables`) of a folder, and print which records cannot be read.
+def medians_and_runs(folder: Path, found: FoundRecords) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the medians and runs (see `frames_of_records`) of a folder, and print which records cannot be read.
 
     Raises AnalysisError if no record can be read.
     """
-    warn(found, folder)
-    with keeping():
-        return tables(found.records)
+    warn_of_skipped(found, folder)
+    with garbage_collection_off():
+        return frames_of_records(found.records)
 
 
-def tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def frames_of_records(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the medians of the records, one row per cell with all derived columns, and the frame of runs.
 
     The `runs` of each record lose their metrics, which are now in the frame of runs.
     """
-    runs = with_agreement(runs_frame(records), {each.cell: each.folder for each in records})
+    runs = add_agreement(runs_frame(records), {each.cell: each.folder for each in records})
     for record in records:
         record.runs.release()
-    table = with_saving(with_training(medians(cells_frame(records), runs), runs), runs)
-    return with_baselines(table, runs), runs
+    table = add_checkpoint_columns(add_training_columns(add_statistics(cells_frame(records), runs), runs), runs)
+    return add_baselines(table, runs), runs
 
 
 def load(folder: str | os.PathLike[str]) -> pd.DataFrame:
@@ -78,13 +78,13 @@ def runs(folder: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _frames(folder: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    found = read(Path(folder))
+    found = read_records(Path(folder))
     skipped = {str(each.path): each.why for each in found.skipped}
     if not found.records:
         path, why = next(iter(skipped.items()))
         message = f"none of the {len(skipped)} records in {folder} can be read; the first, {path}, {why}"
         raise AnalysisError(message, f"python -m analysis {folder} names each with its cure")
-    frames = for_people(*tables(found.records))
+    frames = without_internal_columns(*frames_of_records(found.records))
     for frame in frames:
         units = {f"{name}{end}": metric.unit for name, metric in METRICS.items() for end in ("", "_min", "_max")}
         frame.attrs = {"units": {name: unit for name, unit in units.items() if name in frame}, "skipped": skipped}

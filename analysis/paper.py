@@ -6,7 +6,7 @@ others, stand with their claims (`analysis/claims`).
 
 from __future__ import annotations
 
-from analysis.records.settings import bare
+from analysis.records.settings import plain_storage_name
 
 BENCHMARKS = MICRO, APPLICATION, BASELINE = "micro", "alexnet", "baseline"
 BURST_BUFFER = "burst_buffer"
@@ -14,7 +14,7 @@ BURST_BUFFER = "burst_buffer"
 STORAGES = ("hdd", "ssd", "optane", BURST_BUFFER, "lustre")
 
 
-def place(storage: str) -> tuple[int, str]:
+def storage_sort_key(storage: str) -> tuple[int, str]:
     """Return a sort key: the paper's storages in the paper's order, then all others by name."""
-    name = bare(storage)
+    name = plain_storage_name(storage)
     return (STORAGES.index(name) if name in STORAGES else len(STORAGES), storage)

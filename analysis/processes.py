@@ -44,7 +44,7 @@ class Helpers:
     def start(self, task: Task | None = None) -> None:
         """Start a helper for each processor but one (at most `MOST` - 1); without a task they wait for `send`."""
         gc.freeze()  # existing objects stay: no process searches them for garbage
-        others = min(processors(), MOST) - 1
+        others = min(processor_count(), MOST) - 1
         self._begun = _CONTEXT.Value("l", 0) if others else None
         for _ in range(others):
             ours, theirs = _CONTEXT.Pipe()
@@ -97,7 +97,7 @@ class Helpers:
 
 
 @contextmanager
-def spread(
+def spread_jobs(
     work: Callable[[Job], Result], jobs: Sequence[Job], worth: int, helpers: Helpers | None = None
 ) -> Iterator[Iterator[Result]]:
     """Yield an iterator over the results of all jobs, in order; from `worth` jobs on, helper processes take part.
@@ -106,7 +106,7 @@ def spread(
     waiting `helpers`, or else new processes, which inherit the task instead of receiving it.
     """
     task = work, jobs
-    if len(jobs) < worth or processors() == 1 or (helpers is not None and not helpers):
+    if len(jobs) < worth or processor_count() == 1 or (helpers is not None and not helpers):
         yield map(work, jobs)
     elif helpers:
         helpers.send(task)
@@ -117,14 +117,14 @@ def spread(
             yield new.results(task)
 
 
-def processors() -> int:
+def processor_count() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
-    """Switch garbage collection off within the context, for millions of lasting objects; ignore those later."""
+def garbage_collection_off() -> Iterator[None]:
+    """Switch garbage collection off within the context, which makes millions of lasting objects; ignore these later."""
     gc.disable()
     try:
         yield

@@ -13,16 +13,16 @@ from analysis.text import ACTIVE, visible
 AT_ONCE = 4000  # rows
 
 
-def csv(frame: pd.DataFrame) -> bytes:
+def frame_as_csv(frame: pd.DataFrame) -> bytes:
     r"""Return a frame as CSV.
 
     Unprintable characters are written as escapes (`\x1b`), bytes of a file name that are no text as `\udc80` to
     `\udcff`. A text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    return b"".join(parts(frame))
+    return b"".join(csv_parts(frame))
 
 
-def parts(frame: pd.DataFrame) -> Iterator[bytes]:
+def csv_parts(frame: pd.DataFrame) -> Iterator[bytes]:
     """Yield the CSV of a frame in pieces of many lines."""
     yield _encoded([",".join(_field(str(name)) for name in frame)])
     for start in range(0, len(frame), AT_ONCE):

@@ -40,28 +40,28 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return a text that is safe in a cell of a Markdown table: it is no HTML and no link there."""
     return TAG.sub("&lt;", one_line(text)).replace("|", "\\|").replace("](", "]\\(")
 
 
 def code(text: str) -> str:
     """Return a text as Markdown code that is also safe in a table."""
-    line = escaped(text).replace("`", "'")
+    line = escape_markdown(text).replace("`", "'")
     return f"`{line}`"
 
 
-def listed(values: Iterable[Any]) -> str:
+def join_values(values: Iterable[Any]) -> str:
     """Return the distinct values as text, joined by commas."""
     return ", ".join(str(each) for each in dict.fromkeys(values))
 
 
-def typed(value: Any) -> str:
+def as_typed_by_user(value: Any) -> str:
     """Return the value of a setting as the user types it on the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def significant(value: float) -> str:
+def three_digits(value: float) -> str:
     """Return a number with three digits, or with all digits of its whole part: 0.512, 48.1, 512, 20481."""
     if not value or value >= 100:  # noqa: PLR2004 - three digits before the point
         return f"{value:.0f}"
@@ -70,20 +70,20 @@ def significant(value: float) -> str:
 
 def number(value: float) -> str:
     """Return a number for a table; a dash if it is NaN."""
-    return NONE if math.isnan(value) else significant(value)
+    return NONE if math.isnan(value) else three_digits(value)
 
 
 def span(low: float, high: float) -> str:
     """Return a range of numbers as text; a dash if it is NaN."""
-    return NONE if math.isnan(low) else f"{significant(low)}{DASH}{significant(high)}"
+    return NONE if math.isnan(low) else f"{three_digits(low)}{DASH}{three_digits(high)}"
 
 
-def share(value: float, digits: int = 0) -> str:
+def percentage(value: float, digits: int = 0) -> str:
     """Return a fraction as a percentage; a dash if it is NaN."""
     return NONE if math.isnan(value) else f"{value * 100:.{digits}f} %"
 
 
-def times(value: float) -> str:
+def ratio_text(value: float) -> str:
     """Return a ratio as text, with two decimals and a multiplication sign."""
     return f"{value:.2f}{TIMES}"
 
@@ -95,11 +95,11 @@ UNFIT = re.compile(
 )
 
 
-def address(path: Path, home: Path) -> str:
+def link_to_file(path: Path, home: Path) -> str:
     """Return a relative link from the folder `home` to a file, quoted so that no name acts as a protocol."""
     return quote(os.fsencode(os.path.relpath(path, home)))
 
 
-def fit(text: str) -> str:
+def without_illegal_html(text: str) -> str:
     """Return a text with the characters that HTML forbids replaced."""
     return UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -79,7 +79,7 @@ def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
     ]
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
     if number == 1:
         return f"{number} {noun}"
@@ -136,8 +136,8 @@ def make_bar(last_column: ProgressColumn | None = None) -> Bars:
 
 def format_rate(run: Run, digits: int = 1) -> str:
     """Return the rate of a run with its unit; empty if the run has none."""
-    rate = checks.rate(run)
-    return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"
+    rate = checks.judged_rate(run)
+    return "" if rate is None else f"{rate:.{digits}f} {checks.rate_unit(run)}"
 
 
 def show_count(items: Collection[_Item], what: str) -> Iterator[_Item]:

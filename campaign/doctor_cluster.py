@@ -13,18 +13,18 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cluster import submission
-from campaign.doctor_node import Answer, Examination, Finding
+from campaign.doctor_node import ExaminationRequest, NodeFinding, NodeFindings
 from campaign.errors import CampaignError
 from campaign.slurm import client
 from campaign.storage.roots import storage_root
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from campaign.worker.runner import last_lines
 from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.settings import Node
-from jobs.system.files import write, write_json
+from jobs.system.files import write_json, write_text
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0
@@ -37,25 +37,27 @@ _CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_p
 _HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by `client.Answer.is_accepted`
 
 
-def examine_cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request) -> Iterator[Finding]:
+def examine_cluster(
+    entries: Sequence[PlannedCell], storages: Iterable[Node], request: CampaignCall
+) -> Iterator[NodeFinding]:
     """Yield the findings on the programs, the controller, the accounting, our scripts and a node."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
         hint = "log in to a node of the cluster that submits jobs, or cluster=local"
-        yield Finding("slurm", passed=False, message=f"not found: {', '.join(missing)}", hint=hint)
+        yield NodeFinding("slurm", passed=False, message=f"not found: {', '.join(missing)}", hint=hint)
         return
     facts = client.read_facts()
     if not facts.text:
-        yield Finding("slurm", passed=False, message="the controller does not answer", hint="see `scontrol ping`")
+        yield NodeFinding("slurm", passed=False, message="the controller does not answer", hint="see `scontrol ping`")
         return
-    yield Finding("slurm", passed=True, message=f"cluster {facts.cluster}, Slurm {facts.version}")
+    yield NodeFinding("slurm", passed=True, message=f"cluster {facts.cluster}, Slurm {facts.version}")
     yield from _ignored_variables()
     yield _check_accounting(facts)
     arrays = list(submission.make_arrays(entries, request, facts.tasks_at_most))
     for array in arrays:
         yield _check_submission(array)
     if arrays:
-        needing_tensorflow = registry.needing_tensorflow(entry.cell.settings for entry in entries)
+        needing_tensorflow = registry.benchmarks_with_tensorflow(entry.cell.settings for entry in entries)
         yield from _examine_node(arrays[0], map(_with_absolute_root, storages), request.folder.root, needing_tensorflow)
 
 
@@ -67,44 +69,46 @@ def _with_absolute_root(storage: Node) -> Node:
     return dict(storage)
 
 
-def _ignored_variables() -> Iterator[Finding]:
+def _ignored_variables() -> Iterator[NodeFinding]:
     """Yield a warning if environment variables are set that would change every job: they are not passed on."""
     ignored = sorted(name for name in os.environ if name.startswith("SBATCH_"))
     if ignored:
         message = f"our jobs ignore {', '.join(ignored)} of the environment"
-        yield Finding("slurm", passed=None, message=message, hint="set it for the campaign: cluster.account=…, site=…")
+        yield NodeFinding(
+            "slurm", passed=None, message=message, hint="set it for the campaign: cluster.account=…, site=…"
+        )
 
 
-def _check_accounting(facts: client.Facts) -> Finding:
+def _check_accounting(facts: client.SlurmConfig) -> NodeFinding:
     if facts.accounting:
-        return Finding("accounting", passed=True, message="sacct reports how jobs ended")
+        return NodeFinding("accounting", passed=True, message="sacct reports how jobs ended")
     log = facts.completion_log
     if log and os.access(log, os.R_OK):
-        return Finding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
+        return NodeFinding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
     message = f"none: Slurm knows how a job ended for {facts.remembers_s} s (MinJobAge); later only its records tell"
-    return Finding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
+    return NodeFinding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
 
 
-def _check_submission(array: submission.Array) -> Finding:
+def _check_submission(array: submission.Array) -> NodeFinding:
     """Return what ``sbatch --test-only`` answers to the script that a campaign would submit."""
     try:
         script = array.script()
     except CampaignError as error:
-        return Finding("submission", passed=False, message=error.message, hint=error.hint)
+        return NodeFinding("submission", passed=False, message=error.message, hint=error.hint)
     answer = client.call_sbatch("--test-only", script=script)
     name = array.tasks[0][0].cell.settings["storage"]["name"]
     message = f"storage {name}: {answer.words}"
-    return Finding("submission", passed=answer.is_accepted, message=message, hint=_HINTS[answer.is_accepted])
+    return NodeFinding("submission", passed=answer.is_accepted, message=message, hint=_HINTS[answer.is_accepted])
 
 
 def _examine_node(
     array: submission.Array, storages: Iterable[Node], campaign: Path, needing_tensorflow: list[str]
-) -> Iterator[Finding]:
+) -> Iterator[NodeFinding]:
     """Submit a probe job with the options of the campaign's jobs, and yield its findings on its node."""
     parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     with tempfile.TemporaryDirectory(dir=parent, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as path:
         folder, nonce = Path(path), secrets.token_hex(8)
-        request: Examination = {
+        request: ExaminationRequest = {
             "nonce": nonce,
             "storages": list(storages),
             "checks": array.request.conduct["checks"],
@@ -114,7 +118,7 @@ def _examine_node(
         answer = _submit_probe(array, folder)
         if not answer.is_accepted:
             message = f"sbatch did not accept the probe job: {answer.words}"
-            yield Finding("nodes", passed=answer.is_accepted, message=message, hint=_HINTS[answer.is_accepted])
+            yield NodeFinding("nodes", passed=answer.is_accepted, message=message, hint=_HINTS[answer.is_accepted])
             return
         job = answer.printed.strip().partition(";")[0]
         try:
@@ -131,7 +135,7 @@ def _end_job(job: str) -> None:
         time.sleep(_ASK_EACH_S)
 
 
-def _submit_probe(array: submission.Array, folder: Path) -> client.Answer:
+def _submit_probe(array: submission.Array, folder: Path) -> client.SubmissionAnswer:
     """Submit the probe with the options and the preparations of a real job; return sbatch's answer.
 
     Unlike a real job, it is no array, takes a few minutes and works in `folder`.
@@ -142,7 +146,7 @@ def _submit_probe(array: submission.Array, folder: Path) -> client.Answer:
     ]
     named_steps = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
     probe = folder / "probe.sh"
-    write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *named_steps, "")))
+    write_text(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *named_steps, "")))
     options = [line.removeprefix("#SBATCH ") for line in array.script().splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
     kept_options = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
@@ -151,39 +155,39 @@ def _submit_probe(array: submission.Array, folder: Path) -> client.Answer:
     return client.call_sbatch("--parsable", *kept_options, *own_options)
 
 
-def _read_answer(folder: Path, nonce: str, job: str) -> Iterator[Finding]:
+def _read_answer(folder: Path, nonce: str, job: str) -> Iterator[NodeFinding]:
     """Yield the findings of the probe job, or one finding that says why it has none."""
     if not _wait_for_file(folder / "begun", _QUEUE_TIMEOUT_S):
         state = client.ask_slurm("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
         state = "the scheduler does not answer" if state is None else state.strip()
         if state.partition(" ")[0] not in ("", "RUNNING", "COMPLETING"):  # "": it has ended
             message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
-            yield Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
+            yield NodeFinding("nodes", passed=None, message=message, hint="try again when the queue is short")
             return
         message = f"a job ran, but its files are not visible here in {folder.parent}"
         hint = "campaign_dir=… in a folder that login and compute nodes share"
-        yield Finding("nodes", passed=False, message=message, hint=hint)
+        yield NodeFinding("nodes", passed=False, message=message, hint=hint)
     elif not _wait_for_file(folder / "over", _PROBE_TIMEOUT_S):
         message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
-        yield Finding("nodes", passed=False, message=message, hint="see whether a file system hangs there")
+        yield NodeFinding("nodes", passed=False, message=message, hint="see whether a file system hangs there")
     elif not (folder / "answer").exists():
         step, last_line = last_lines(folder / "step", 1), last_lines(folder / "output", 1)
         message = f"a job failed at `{step}`: {last_line or 'nothing was printed'}"
         hint = f"install this code where the nodes see it; they would start {sys.executable}"
         if sys.executable not in step:
             hint = "correct site.modules or site.prelude, with which every job begins"
-        yield Finding("nodes", passed=False, message=message, hint=hint)
+        yield NodeFinding("nodes", passed=False, message=message, hint=hint)
     else:
         try:
-            answer = reading.read(folder / "answer", Answer)
+            answer = reading.read_json(folder / "answer", NodeFindings)
         except ValueError as error:
             message = f"the probe job's answer cannot be read: {error}"
-            yield Finding("nodes", passed=False, message=message, hint="find what prints there when Python starts")
+            yield NodeFinding("nodes", passed=False, message=message, hint="find what prints there when Python starts")
             return
         message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
-        yield Finding("nodes", passed=answer["nonce"] == nonce, message=message)
+        yield NodeFinding("nodes", passed=answer["nonce"] == nonce, message=message)
         for finding in answer["findings"]:
-            yield Finding(**{**finding, "message": f"{answer['host']}: {finding['message']}"})
+            yield NodeFinding(**{**finding, "message": f"{answer['host']}: {finding['message']}"})
 
 
 def _wait_for_file(path: Path, timeout_s: float) -> bool:

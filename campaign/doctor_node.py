@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
-from campaign.storage.roots import require_seen, seen_by, storage_root
+from campaign.storage.roots import path_on_rank, require_folder_on_ranks, storage_root
 from jobs.errors import JobError, NotInstalledError
 from jobs.lazy_imports import has_tensorflow
 from jobs.model import reading
@@ -43,7 +43,7 @@ _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
 
 
 @dataclass(frozen=True)
-class Finding:
+class NodeFinding:
     """The result of one check."""
 
     what: str
@@ -52,7 +52,7 @@ class Finding:
     hint: str = ""
 
 
-class Examination(TypedDict):
+class ExaminationRequest(TypedDict):
     """The request to examine a node."""
 
     nonce: str  # any text; the answer repeats it
@@ -61,7 +61,7 @@ class Examination(TypedDict):
     needing_tensorflow: list[str]  # the benchmarks of the campaign that use it
 
 
-class Answer(TypedDict):
+class NodeFindings(TypedDict):
     """The findings on a node."""
 
     nonce: str
@@ -69,13 +69,15 @@ class Answer(TypedDict):
     findings: list[Node]
 
 
-def check_python() -> Finding:
+def check_python() -> NodeFinding:
     """Check the version of the interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", passed=sys.version_info >= (3, 11), message=version, hint="Python 3.11 or later is needed")
+    return NodeFinding(
+        "python", passed=sys.version_info >= (3, 11), message=version, hint="Python 3.11 or later is needed"
+    )
 
 
-def check_campaign_folder(campaign: Path) -> Finding:
+def check_campaign_folder(campaign: Path) -> NodeFinding:
     """Check that the campaign folder can be written or, before it exists, the folder above it."""
     parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     return _run_check("records", parent, _check_writable)
@@ -83,7 +85,7 @@ def check_campaign_folder(campaign: Path) -> Finding:
 
 def examine_machine(
     storages: Iterable[Node], checks: Mapping[str, float], needing_tensorflow: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[NodeFinding]:
     """Yield the findings on TensorFlow, the clock, the load and the memory of the machine, and each storage.
 
     `needing_tensorflow` names the benchmarks of the campaign that use TensorFlow.
@@ -96,7 +98,7 @@ def examine_machine(
         yield from examine_storage(storage)
 
 
-def examine_storage(storage: Node) -> Iterator[Finding]:
+def examine_storage(storage: Node) -> Iterator[NodeFinding]:
     """Yield the findings on a storage: whether it can be written and locked, and whether its files can be cold."""
     if storage.get("kind") == "s3":
         yield _check_object_store(storage)
@@ -104,13 +106,13 @@ def examine_storage(storage: Node) -> Iterator[Finding]:
     try:
         root = storage_root(storage)
     except CampaignError as error:
-        yield Finding("storage", passed=False, message=error.message, hint=error.hint)
+        yield NodeFinding("storage", passed=False, message=error.message, hint=error.hint)
         return
     yield _check_file_system(root, cold=storage["cold"])
     if storage.get("node_root"):
         yield _check_page_caches(root, storage)
     if os.statvfs(root).f_flag & os.ST_RDONLY:
-        yield Finding("write", passed=True, message=f"{root} is read-only: data sets must be there already")
+        yield NodeFinding("write", passed=True, message=f"{root} is read-only: data sets must be there already")
         return
     yield _run_check("write", root, _check_writable)
     if storage["exclusive"] == "lock":
@@ -119,68 +121,70 @@ def examine_storage(storage: Node) -> Iterator[Finding]:
     yield cold_reads if cold_reads.passed or storage["cold"] else replace(cold_reads, passed=None)
 
 
-def _check_object_store(storage: Node) -> Finding:
+def _check_object_store(storage: Node) -> NodeFinding:
     """Check that the objects can be listed, and how full the store is, without any retry."""
     try:
         client = Client({**storage, "retries": 0})
         next(client.listed(), None)
     except JobError as error:
-        return Finding("storage", passed=False, message=error.message, hint=error.hint)
+        return NodeFinding("storage", passed=False, message=error.message, hint=error.hint)
     room_of_store = client.room()
     message = f"{client.url_of('')} at {storage['endpoint']} can be listed" + (
         f", {room_of_store}" if room_of_store else ""
     )
     if room_of_store and room_of_store.is_nearly_full:
-        return Finding("storage", passed=None, message=f"{message}: it is nearly full", hint=ROOM_CURE)
+        return NodeFinding("storage", passed=None, message=f"{message}: it is nearly full", hint=ROOM_CURE)
     hint = "storage.device=… names its disk where that is on this machine: without it no run is proved to be cold"
     proved = bool(storage["device"]) or not storage["cold"]
-    return Finding("storage", passed=True if proved else None, message=message, hint=hint)
+    return NodeFinding("storage", passed=True if proved else None, message=message, hint=hint)
 
 
-def _check_tensorflow(benchmarks: Sequence[str]) -> Finding:
+def _check_tensorflow(benchmarks: Sequence[str]) -> NodeFinding:
     """Check that a process of its own can import TensorFlow, as the fork server does."""
     if not has_tensorflow():
         error = NotInstalledError("TensorFlow", benchmarks)
         message = error.message if benchmarks else f"{error.message}, and this campaign does not need it"
-        return Finding("tensorflow", passed=not benchmarks, message=message, hint=error.hint)
+        return NodeFinding("tensorflow", passed=not benchmarks, message=message, hint=error.hint)
     started_s = time.perf_counter()
     try:
         process = subprocess.run(
-            programs.python("-c", "import tensorflow; print(tensorflow.__version__)"),
+            programs.python_command("-c", "import tensorflow; print(tensorflow.__version__)"),
             capture_output=True,
             text=True,
             timeout=_IMPORT_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Finding("tensorflow", passed=False, message=f"import took over {_IMPORT_TIMEOUT_S} s")
+        return NodeFinding("tensorflow", passed=False, message=f"import took over {_IMPORT_TIMEOUT_S} s")
     if process.returncode != 0:
         last_line = (process.stderr.strip().splitlines() or ["nothing was printed"])[-1]
         hint = NotInstalledError("TensorFlow").hint
-        return Finding("tensorflow", passed=False, message=f"cannot be imported: {last_line}", hint=hint)
+        return NodeFinding("tensorflow", passed=False, message=f"cannot be imported: {last_line}", hint=hint)
     message = f"{process.stdout.strip()}, import {time.perf_counter() - started_s:.1f} s"
-    return Finding("tensorflow", passed=True, message=message)
+    return NodeFinding("tensorflow", passed=True, message=message)
 
 
-def _check_clock() -> Finding:
+def _check_clock() -> NodeFinding:
     source = _CLOCKSOURCE.read_text(encoding="ascii").strip() if _CLOCKSOURCE.exists() else "unknown"
     resolution = time.get_clock_info("perf_counter").resolution
     passed = None if source in _SLOW_CLOCKS or resolution > 1e-6 else True  # noqa: PLR2004 - a microsecond
     message = f"source {source}, resolution {resolution * 1e9:.0f} ns"
-    return Finding("clock", passed=passed, message=message, hint="a slow clock source costs time at each reading")
+    return NodeFinding("clock", passed=passed, message=message, hint="a slow clock source costs time at each reading")
 
 
-def _check_load(limits: Mapping[str, float]) -> Finding:
+def _check_load(limits: Mapping[str, float]) -> NodeFinding:
     """Check that other programs keep few processors busy; this takes a second."""
     old_counters = counters.read_counters(None)
     time.sleep(_WATCH_S)
     others_cpu = counters.subtract_readings(old_counters, counters.read_counters(None))["other_cpu"] or 0.0
     message = f"others keep {others_cpu:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
     hint = f"runs are invalid above checks.other_cpu_max={limits['other_cpu_max']:g}; stop the other programs"
-    return Finding("load", passed=None if others_cpu > limits["other_cpu_max"] else True, message=message, hint=hint)
+    return NodeFinding(
+        "load", passed=None if others_cpu > limits["other_cpu_max"] else True, message=message, hint=hint
+    )
 
 
-def _check_reclaim() -> Iterator[Finding]:
+def _check_reclaim() -> Iterator[NodeFinding]:
     """Yield a finding if the kernel takes pages out of memory although memory is not short (DAMON)."""
     if switches := tunables.proactive_reclaim():
         message = f"the kernel takes pages out of memory early ({', '.join(switches)}): those just read may be gone"
@@ -188,71 +192,73 @@ def _check_reclaim() -> Iterator[Finding]:
             "warm runs may be refused, and bytes may be read and counted twice; an administrator can switch it off:"
             " `off` in a file `state`, `N` in a parameter"
         )
-        yield Finding("reclaim", passed=None, message=message, hint=hint)
+        yield NodeFinding("reclaim", passed=None, message=message, hint=hint)
 
 
-def _check_file_system(root: Path, *, cold: bool) -> Finding:
+def _check_file_system(root: Path, *, cold: bool) -> NodeFinding:
     mount, device, free = mount_of(root), device_of(root), shutil.disk_usage(root).free
     message = f"{root} on {mount.fstype} ({mount.source}), {free / 1e9:.1f} GB free"
     facts = emulated_storage(root)
-    message += f", emulated: {emulation.bounds(facts)}" if facts else ""
+    message += f", emulated: {emulation.limits_in_words(facts)}" if facts else ""
     if mount.fstype in ("tmpfs", "ramfs"):
         hint = "memory cannot be cold: storage.root=… on a disk"
-        return Finding("storage", passed=False if cold else None, message=message, hint=hint)
+        return NodeFinding("storage", passed=False if cold else None, message=message, hint=hint)
     if device is None:
         hint = "it has no block device here: the traffic of others is not visible"
-        return Finding("storage", passed=None, message=message, hint=hint)
+        return NodeFinding("storage", passed=None, message=message, hint=hint)
     enough = True if free >= _LEAST_FREE_BYTES else None
-    return Finding("storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left")
+    return NodeFinding(
+        "storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left"
+    )
 
 
-def _check_page_caches(root: Path, storage: Node) -> Finding:
+def _check_page_caches(root: Path, storage: Node) -> NodeFinding:
     """Check that each emulated node has a folder and a page cache of its own."""
     nodes = storage.get("nodes", 1)
     try:
-        require_seen({"storage": storage, "nodes": nodes})
+        require_folder_on_ranks({"storage": storage, "nodes": nodes})
     except CampaignError as error:
-        return Finding("caches", passed=False, message=error.message, hint=error.hint)
-    folders = [Path(seen_by(str(root), storage, rank)) for rank in range(nodes)]
+        return NodeFinding("caches", passed=False, message=error.message, hint=error.hint)
+    folders = [Path(path_on_rank(str(root), storage, rank)) for rank in range(nodes)]
     are_private = len({folder.stat().st_dev for folder in folders}) == len(folders) and all(map(has_own_cache, folders))
     caches = "a page cache each" if are_private else "one page cache: what one node reads is in memory for all"
     hint = "python -m campaign testbed up nodes=… gives each its own"
-    message = f"{counted(nodes, 'emulated node')} with {caches}"
-    return Finding("caches", passed=are_private or None, message=message, hint=hint)
+    message = f"{count_noun(nodes, 'emulated node')} with {caches}"
+    return NodeFinding("caches", passed=are_private or None, message=message, hint=hint)
 
 
-def _run_check(name: str, folder: Path, check: Callable[[str, Path], Finding]) -> Finding:
+def _run_check(name: str, folder: Path, check: Callable[[str, Path], NodeFinding]) -> NodeFinding:
     """Return the finding of a check; a failed finding if the check meets an error of the file system."""
     try:
         return check(name, folder)
     except OSError as error:
         message = f"{folder}: {error.strerror}"
-        return Finding(name, passed=False, message=message, hint="choose a folder that you may write to")
+        return NodeFinding(name, passed=False, message=message, hint="choose a folder that you may write to")
 
 
-def _check_writable(name: str, folder: Path) -> Finding:
+def _check_writable(name: str, folder: Path) -> NodeFinding:
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         file.write(b"x")
         os.fsync(file.fileno())
-    return Finding(name, passed=True, message=f"{folder} can be written")
+    return NodeFinding(name, passed=True, message=f"{folder} can be written")
 
 
-def _check_lockable(name: str, folder: Path) -> Finding:
+def _check_lockable(name: str, folder: Path) -> NodeFinding:
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         try:
-            with locks.locked(Path(file.name)):
-                return Finding(name, passed=True, message=f"files in {folder} can be locked")
+            with locks.acquire_lock(Path(file.name)):
+                return NodeFinding(name, passed=True, message=f"files in {folder} can be locked")
         except CampaignError as error:
-            return Finding(name, passed=False, message=error.message, hint=error.hint)
+            return NodeFinding(name, passed=False, message=error.message, hint=error.hint)
 
 
-def _check_cold_reads(name: str, folder: Path) -> Finding:
+def _check_cold_reads(name: str, folder: Path) -> NodeFinding:
     """Check that a file can be evicted from memory, and that its bytes then come from the device."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         file.write(os.urandom(_PROBE_BYTES))
         os.fsync(file.fileno())
         paths = [Path(file.name)]
-        page_cache.evict(paths)
+        page_cache.evict_pages(paths)
         residency = page_cache.residency(paths)
         old_counters = counters.read_counters(None)
         page_cache.read_through(paths)
@@ -262,14 +268,14 @@ def _check_cold_reads(name: str, folder: Path) -> Finding:
     message = f"after eviction {resident_share} resident ({residency.method}), {fetched_share} read from the device"
     cold = not residency.resident and fetched_bytes is not None and fetched_bytes >= _PROBE_BYTES
     hint = "runs with cache=cold will be invalid here; cache=as_is measures without that proof"
-    return Finding(name, passed=cold, message=message, hint=hint)
+    return NodeFinding(name, passed=cold, message=message, hint=hint)
 
 
 def main(request_file: str) -> int:
     """Examine this machine as the request in this file says, print the findings as JSON, and return 0."""
-    request = reading.read(Path(request_file), Examination)
+    request = reading.read_json(Path(request_file), ExaminationRequest)
     findings = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
-    answer: Answer = {"nonce": request["nonce"], "host": platform.node(), "findings": [*map(asdict, findings)]}
+    answer: NodeFindings = {"nonce": request["nonce"], "host": platform.node(), "findings": [*map(asdict, findings)]}
     print(json.dumps(answer))
     return 0
 

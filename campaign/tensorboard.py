@@ -19,7 +19,7 @@ from jobs.errors import JobError
 from jobs.events import posix_window
 from jobs.judging import stopping
 from jobs.model.record import ODD_FIGURES, Record
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 from jobs.profiler import tensorboard_files
 from jobs.system import files
 from jobs.terminal import visible
@@ -64,10 +64,10 @@ def _facts_of_cell(record: Record) -> dict[str, _Setting]:
     spread = next((check["passed"] for check in record["checks"] if check["rule"] == "spread"), None)
     return {
         "benchmark": record["cell"]["benchmark"],
-        **{key: _plain_value(value) for key, value in flat(record["cell"]["settings"])},
+        **{key: _plain_value(value) for key, value in flat_items(record["cell"]["settings"])},
         "status": record["status"],
         "spread": _MEANINGS[spread],
-        "emulated": ", ".join(emulation.names(record["cell"]["settings"], record["provenance"])) or _REAL,
+        "emulated": ", ".join(emulation.emulated_names(record["cell"]["settings"], record["provenance"])) or _REAL,
     }
 
 
@@ -101,11 +101,11 @@ def _value_domain(values: Sequence[_Setting]) -> Any:
 
 def _metrics_of_cell(record: Record) -> dict[str, float]:
     """Return the median and the range of the figure of merit over the valid measured runs, by their names."""
-    name, rates = record["cell"]["figure"], stopping.rates(record)
+    name, rates = record["cell"]["figure"], stopping.rates_of_valid_runs(record)
     if not rates:
         return {"valid runs": 0}
     read_rates = [
-        run["read_mb_per_s"] for run in stopping.measured(record, "valid") if run.get("read_mb_per_s") is not None
+        run["read_mb_per_s"] for run in stopping.measured_runs(record, "valid") if run.get("read_mb_per_s") is not None
     ]
     metrics = {name: statistics.median(rates), f"{name} min": min(rates), f"{name} max": max(rates)}
     return (
@@ -120,7 +120,7 @@ def _write_cell(
     files.make_folder(folder, exist_ok=True)
     states = {"done": api_pb2.STATUS_SUCCESS, "running": api_pb2.STATUS_RUNNING}
     scalars = [(0, tag, value) for tag, value in metrics.items()]
-    by_run = [(run["run"], checks.rate(run)) for run in stopping.measured(record, "valid")]
+    by_run = [(run["run"], checks.judged_rate(run)) for run in stopping.measured_runs(record, "valid")]
     scalars += [(number, f"runs/{record['cell']['figure']}", rate) for number, rate in by_run if rate is not None]
     events = [(at_s, step, _scalar_summary(tag, value)) for step, tag, value in scalars]
     start = summary_v2.hparams_pb(dict(settings), trial_id=folder.name, start_time_secs=at_s)
@@ -143,7 +143,7 @@ def _scalar_summary(tag: str, value: float) -> Any:
 
 
 def _write_events(folder: Path, summaries: Sequence[tuple[float, int, Any]]) -> None:
-    with files.whole(folder / _FILE, durable=False) as file:
+    with files.write_whole(folder / _FILE, durable=False) as file:
         records = RecordWriter(file)
         records.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
         for at_s, step, summary in summaries:
@@ -152,7 +152,7 @@ def _write_events(folder: Path, summaries: Sequence[tuple[float, int, Any]]) -> 
 
 def _write_profile(folder: Path, cell_folder: Path, record: Record) -> None:
     """Write the newest valid profiled run as a trace, once: TensorBoard keeps its own files beside it."""
-    profiled = [run for run in stopping.measured(record, "valid") if run.get("profile", {}).get("file")]
+    profiled = [run for run in stopping.measured_runs(record, "valid") if run.get("profile", {}).get("file")]
     if not profiled:
         return
     run = profiled[-1]
@@ -162,5 +162,5 @@ def _write_profile(folder: Path, cell_folder: Path, record: Record) -> None:
         return
     files.make_folder(target, exist_ok=True, parents=True)
     window = posix_window.read_window(cell_folder / f"profile-{run['run']}.npz")
-    with files.whole(target / "campaign.xplane.pb", durable=False) as file:
-        file.write(tensorboard_files.planes(window, window.started_ns))
+    with files.write_whole(target / "campaign.xplane.pb", durable=False) as file:
+        file.write(tensorboard_files.serialised_planes(window, window.started_ns))

@@ -36,16 +36,16 @@ from jobs.errors import DatasetError, JobError
 from jobs.events.posix_window import MODES
 from jobs.judging.judge import judged_run
 from jobs.model.conduct import Limits
-from jobs.model.declared import Declared, declared, defaults
-from jobs.model.settings import Buffered, Common, Direct, Saved
-from jobs.parser import Parser, exit_code_of
+from jobs.model.declared import DeclaredSetting, declared_defaults, declared_settings
+from jobs.model.settings import BufferedCheckpoint, Checkpoint, Common, DirectCheckpoint
+from jobs.parser import ProgramParser, exit_code_of
 from jobs.system import files
 from jobs.terminal import complain, open_streams
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
     from jobs.model.settings import Node, Settings
-    from jobs.model.work import Request, SnapshotRequest
+    from jobs.model.work import RunRequest, SnapshotRequest
     from jobs.store.bucket import Bucket
     from jobs.store.folder import Folder
 
@@ -59,7 +59,7 @@ _FOLDER = {
 }
 
 
-def count(text: str) -> int:
+def positive_integer(text: str) -> int:
     """Return the number in a text, which must be 1 or more."""
     if text.isdecimal() and int(text):
         return int(text)
@@ -67,7 +67,7 @@ def count(text: str) -> int:
 
 
 def _steps(text: str) -> str:
-    steps.window(text)
+    steps.step_window(text)
     return text
 
 
@@ -101,7 +101,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ProgramParser(
+        prog="python -m jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for name, benchmark in registry.benchmarks().items():
         _add_options(
@@ -129,12 +131,14 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     parser.add_argument("folder", type=Path, help=_FOLDER[benchmark.data])
     for name in benchmark.options:
         if not (name == "cache" and benchmark.data == "file"):
-            _add_setting(parser, declared(Common)[name])
-    for name, each in declared(benchmark.keys).items():
+            _add_setting(parser, declared_settings(Common)[name])
+    for name, each in declared_settings(benchmark.keys).items():
         if name != "name":
             _add_setting(parser, each)
     if benchmark.data == "file":
-        parser.add_argument("--block-bytes", type=count, default=114_688, help="one request of random_read, rounded up")
+        parser.add_argument(
+            "--block-bytes", type=positive_integer, default=114_688, help="one request of random_read, rounded up"
+        )
     if benchmark.computes:
         _add_accelerator(parser, benchmark)
     if benchmark.saves:
@@ -155,7 +159,7 @@ def _add_profile(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
         parser.add_argument("--tensorflow-steps", type=_steps, default=steps.ALL, help="5-15: of these steps alone")
 
 
-def _add_setting(parser: argparse.ArgumentParser, each: Declared) -> None:
+def _add_setting(parser: argparse.ArgumentParser, each: DeclaredSetting) -> None:
     """Add the option of a setting, with the same legal values as in a campaign."""
     text = f"{each.setting.help} ({each.legal})" if each.bounds else each.setting.help
     flag, text = f"--{each.name.replace('_', '-')}", text.replace("%", "%%")
@@ -167,7 +171,7 @@ def _add_setting(parser: argparse.ArgumentParser, each: Declared) -> None:
         parser.add_argument(flag, type=partial(_read, each), default=each.default, help=text)
 
 
-def _read(each: Declared, text: str) -> Any:
+def _read(each: DeclaredSetting, text: str) -> Any:
     try:
         return each.read(json.loads(text) if each.scalar is list or text == "null" else text)
     except ValueError as error:
@@ -185,18 +189,18 @@ def _add_snapshots(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
     about = "folder on a slow storage, or a bucket's address, https://HOST/BUCKET/PREFIX: the other is its burst buffer"
     parser.add_argument("--drain-to", help=about)
-    _add_setting(parser, declared(Saved)["every"])
+    _add_setting(parser, declared_settings(Checkpoint)["every"])
     parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
 
 
 @contextmanager
-def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Request]:
+def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[RunRequest]:
     """Yield the request of the run, as a worker would make it; temporary files are removed at the end."""
     folders = [str(target) for target in _snapshot_stores(options)]
     paths = {name: getattr(options, name, None) for name in ("profile", "tensorflow", "timelog")}
-    outputs = {name: str(files.named(path)) if path else None for name, path in paths.items()}
+    outputs = {name: str(files.resolve_user_path(path)) if path else None for name, path in paths.items()}
     snapshots: SnapshotRequest = {"folders": folders, "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
-    request: Request = {
+    request: RunRequest = {
         "settings": _settings(benchmark, options),
         "dataset": str(options.folder),
         "trace": None,
@@ -209,21 +213,21 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     if benchmark.data == "file":
         yield _with_file(request, options)
     elif benchmark.data in ("images", "files"):
-        listing = manifest.scan(options.folder, any_kind=benchmark.any_kind)
-        request["dataset"] = str(manifest.top_of(options.folder))
+        listing = manifest.scan_folder(options.folder, any_kind=benchmark.any_kind)
+        request["dataset"] = str(manifest.manifest_root(options.folder))
         with tempfile.TemporaryDirectory(prefix="tfio-") as folder:
-            files.write(Path(folder, manifest.MANIFEST_NAME), listing.to_json())
+            files.write_text(Path(folder, manifest.MANIFEST_NAME), listing.to_json())
             yield {**request, "manifest": folder}
     else:
         yield request
 
 
-def _with_file(request: Request, options: argparse.Namespace) -> Request:
+def _with_file(request: RunRequest, options: argparse.Namespace) -> RunRequest:
     if not options.folder.is_dir():
         raise DatasetError(f"{options.folder} is no folder", "name one that is there, on the storage")
     folder, settings = options.folder.resolve() / datafile.FOLDER, request["settings"]
     blocks = options.block_bytes if options.access == "random_read" else None
-    to_read, size, block_bytes = baseline.prepared(settings, folder, blocks, lambda *_: None)
+    to_read, size, block_bytes = baseline.prepare_file(settings, folder, blocks, lambda *_: None)
     file = to_read or folder / f"written-{os.getpid()}.bin"
     return {**request, "baseline": {"file": str(file), "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
 
@@ -254,9 +258,9 @@ def _checkpoint(stores: Sequence[Folder | Bucket], options: argparse.Namespace) 
     sides = [dict(zip(("root", "name"), str(each).partition("?")[0].rsplit("/", 1), strict=True)) for each in stores]
     words = {"every": options.every, "mode": "async" if options.background else "sync"}
     if len(sides) == 1:
-        return {**defaults(Direct), **sides[0], **words}
+        return {**declared_defaults(DirectCheckpoint), **sides[0], **words}
     fast, slow = sides
-    return {**defaults(Buffered), "name": "burst_buffer", "fast": fast, "slow": slow, **words}
+    return {**declared_defaults(BufferedCheckpoint), "name": "burst_buffer", "fast": fast, "slow": slow, **words}
 
 
 if __name__ == "__main__":

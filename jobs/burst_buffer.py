@@ -18,11 +18,11 @@ from pathlib import Path
 
 from jobs.checkpoints import drain_loop, drain_process, lease, restart
 from jobs.checkpoints.buffer import BurstBuffer
-from jobs.checkpoints.drain_loop import Sides, options_of
+from jobs.checkpoints.drain_loop import SnapshotSides, options_in_marker
 from jobs.checkpoints.snapshots import Snapshots, store_of
 from jobs.errors import FolderError, JobError
 from jobs.model.codes import ExitCode
-from jobs.parser import Parser, exit_code_of
+from jobs.parser import ProgramParser, exit_code_of
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
 from jobs.terminal import complain, open_streams, visible
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
+    parser = ProgramParser(
         prog="python -m jobs.burst_buffer",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -67,7 +67,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         options = verbs.add_parser(verb, help=about, description=about)
         options.add_argument("fast", metavar="FAST", help="folder on the fast storage")
         options.add_argument("slow", metavar="SLOW", help="folder on the slow storage, or https://HOST/BUCKET/PREFIX")
-    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST no longer exists: clear SLOW alone")
+    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST no longer exists: clear only SLOW")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     verbs.choices["list"].add_argument("--verify", action="store_true", help="read every file of every snapshot, too")
     return parser.parse_args(argv)
@@ -79,7 +79,7 @@ def _run(fast: Folder, slow: Folder | Bucket, options: argparse.Namespace) -> in
     if verb == "clear":
         code = _clear(fast, slow, gone=options.gone)
     elif verb == "drain" and options.follow and sys.stdin:
-        code = drain_loop.drain(fast, slow, sys.stdin.fileno())
+        code = drain_loop.drain_snapshots(fast, slow, sys.stdin.fileno())
     elif verb == "drain":
         code = _drain(_open_sides(fast, slow))
     elif verb == "list":
@@ -90,15 +90,15 @@ def _run(fast: Folder, slow: Folder | Bucket, options: argparse.Namespace) -> in
     return code
 
 
-def _open_sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> Sides:
+def _open_sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> SnapshotSides:
     """Return the two sides of a burst buffer. With `joins`, FAST may also be a new folder.
 
     Raises FolderError if the folders are no burst buffer, JobError if the slow side is a bucket that does not answer.
     """
-    buffer_id, marker = lease.pair(fast, slow)
-    if marker is None and not (joins and lease.marker_of(slow)):
+    buffer_id, marker = lease.identify_pair(fast, slow)
+    if marker is None and not (joins and lease.read_marker(slow)):
         raise FolderError(f"{fast} is no side of a burst buffer", "name both sides of it, FAST first")
-    return Sides(Snapshots(fast), Snapshots(slow), buffer_id, options_of(marker).keep if marker else 1)
+    return SnapshotSides(Snapshots(fast), Snapshots(slow), buffer_id, options_in_marker(marker).keep if marker else 1)
 
 
 def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
@@ -107,19 +107,19 @@ def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
         _open_sides(fast, slow)
     elif os.path.lexists(fast.root):
         raise FolderError(f"{fast} is there", "leave out --gone")
-    elif (marker := lease.marker_of(slow)) is None or marker["role"] != "slow":
+    elif (marker := lease.read_marker(slow)) is None or marker["role"] != "slow":
         raise FolderError(f"{slow} is no side of a burst buffer", "name the slow side of it")
-    lease.clear([fast, slow])
+    lease.clear_stores([fast, slow])
     print(visible(f"removed the snapshots in {slow}" if gone else f"removed the snapshots in {fast} and in {slow}"))
     return 0
 
 
-def _drain(sides: Sides) -> int:
+def _drain(sides: SnapshotSides) -> int:
     fast = Path(str(sides.fast.store))
     if lease.is_locked(Folder(fast), "drainer"):
         message = f"waiting for the drainer of {fast}, which stays as long as its trainer"
         print(visible(message), file=sys.stderr, flush=True)
-    code = drain_loop.drain(str(sides.fast.store), sides.slow.store)
+    code = drain_loop.drain_snapshots(str(sides.fast.store), sides.slow.store)
     if code == drain_loop.GAVE_UP:
         reason = drain_process.last_reason(fast)
         complain(f"the drain gave up: {reason}", f"nothing is lost: mend {sides.slow.store}, then drain again")
@@ -130,7 +130,7 @@ def _drain(sides: Sides) -> int:
     return code
 
 
-def _list(sides: Sides, *, verify: bool) -> int:
+def _list(sides: SnapshotSides, *, verify: bool) -> int:
     """Print one line per copy of a snapshot; return 1 if one has problems."""
     waiting_names, damaged_count = sides.left(), 0
     for side in (sides.fast, sides.slow):
@@ -146,10 +146,10 @@ def _list(sides: Sides, *, verify: bool) -> int:
     return 1 if damaged_count else 0
 
 
-def _restore(sides: Sides) -> int:
+def _restore(sides: SnapshotSides) -> int:
     with warnings.catch_warnings(record=True) as damage_warnings:
         warnings.simplefilter("always")
-        folder = restart.latest(sides.fast.store, sides.slow.store)
+        folder = restart.latest_snapshot(sides.fast.store, sides.slow.store)
     for damage in damage_warnings:
         print(f"warning: {visible(str(damage.message))}", file=sys.stderr)
     print(folder or "there is no snapshot that is whole")

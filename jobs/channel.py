@@ -90,7 +90,7 @@ class Channel:
     def receive(self, seconds: float | None = None) -> Message:
         """Return the next message; wait for it at most `seconds` (None: for ever)."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        return self.wait_for(self.arrived, select.POLLIN, deadline)
+        return self.wait_for(self.message_if_arrived, select.POLLIN, deadline)
 
     def queue(self, value: dict[str, Any], payload: Any = b"") -> None:
         """Append a message to the bytes that `flush` sends; `payload` must not change until it is sent."""
@@ -119,7 +119,7 @@ class Channel:
                 self._outgoing.appendleft(rest)
         return True
 
-    def arrived(self) -> Message | None:
+    def message_if_arrived(self) -> Message | None:
         """Return the next message if it has arrived completely, else None; never waits."""
         if self._lengths is None:
             if (head := self.take(_HEAD.size)) is None:
@@ -170,7 +170,7 @@ class Channel:
         return result
 
 
-def ready(channels: Iterable[Channel], seconds: float | None) -> list[Channel]:
+def wait_for_channels(channels: Iterable[Channel], seconds: float | None) -> list[Channel]:
     """Return the channels with data or a closed end; wait for them at most `seconds` (None: for ever)."""
     by_number, poller = {channel.fileno(): channel for channel in channels}, select.poll()
     for number in by_number:

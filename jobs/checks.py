@@ -16,7 +16,7 @@ from jobs.model.results import Check, Conditions, Expectation, Peak, Run
 from jobs.objects import STORES
 from jobs.program_checks import at_least as _at_least
 from jobs.program_checks import at_most as _at_most
-from jobs.program_checks import outcome as _check
+from jobs.program_checks import check_outcome as _check
 
 Rule = Callable[[Run, Limits], Check]
 _SHOWN_NAMES = 3
@@ -41,12 +41,12 @@ def may_client_starve(au_percent: float, cpu_wait_percent: float, minimum: float
     return au_percent < minimum <= au_percent / max(_LEAST_SHARE, 1 - cpu_wait_percent / 100)
 
 
-def rate(run: Mapping[str, Any]) -> float | None:
+def judged_rate(run: Mapping[str, Any]) -> float | None:
     """Return the rate of a run, whose spread over the runs of a cell is checked; None for a run without metrics."""
     return run[run["rate"]["key"]] if "rate" in run else None
 
 
-def unit(run: Mapping[str, Any]) -> str:
+def rate_unit(run: Mapping[str, Any]) -> str:
     """Return the unit of the rate of a run; empty if it has none."""
     return str(run["rate"]["unit"]) if "rate" in run else ""
 
@@ -73,7 +73,7 @@ def judge(
     further_rules: dict[Rule, bool] = {
         program_checks.reads_data: is_program and cache == "cold",
         complete: "images" in run or "bytes_asked" in run,
-        program_checks.unchanged if is_program else same_data: reads,
+        program_checks.unchanged_files if is_program else same_data: reads,
         time_adds_up: True,
         quiet: True,
         unthrottled: "throttled_s" in run or bool(run.get("io_limits") or run.get("io_limits_hidden")),
@@ -315,7 +315,7 @@ def undelayed(run: Run, limits: Limits) -> Check:
     """
     error, share = run["waits"]["error"], disturbances.delayed_share(run)
     unverifiable = error or disturbances.most_certain(run) <= limits.delayed_max < 1
-    message = f"what threads wait for cannot be seen: {error}" if error else disturbances.delays(run)
+    message = f"what threads wait for cannot be seen: {error}" if error else disturbances.delays_in_words(run)
     return _at_most(
         "undelayed", None if unverifiable and share <= limits.delayed_max else share, limits.delayed_max, message
     )
@@ -388,7 +388,7 @@ def quiet(run: Run, limits: Limits) -> Check:
     The load average before the run is not used: after the first run it is mostly that of the campaign. The CPU time
     that serves an emulated storage does not count.
     """
-    other_cpu, others = run["other_cpu"], disturbances.others(run)
+    other_cpu, others = run["other_cpu"], disturbances.longest_other_use(run)
     cpu_max = limits.other_cpu_max + serving_s(run) / run["elapsed_s"]
     device_is_busy = others is not None and others.share > limits.other_device_max
     cpu_is_busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > cpu_max

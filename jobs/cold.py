@@ -2,9 +2,9 @@
 
 ::
 
-    from jobs.cold import cold, warm
+    from jobs.cold import cold_files, warm_files
 
-    with cold("/data/images") as proof:
+    with cold_files("/data/images") as proof:
         train()
     print(proof.fetched_bytes, proof.read_bytes)
 """
@@ -35,7 +35,7 @@ class CacheError(JobError):
 
 
 @dataclass
-class Proof:
+class CacheProof:
     """The share of the files in memory and the bytes fetched; the last three are set at the end of the context."""
 
     files: int
@@ -47,7 +47,7 @@ class Proof:
 
 
 @contextmanager
-def cold(*paths: str | os.PathLike[str]) -> Iterator[Proof]:
+def cold_files(*paths: str | os.PathLike[str]) -> Iterator[CacheProof]:
     """Remove files, and all files below folders, from memory for the body of the context.
 
     Raises CacheError if some stay in memory or if this is unknown, and at the end if the data that were read did not
@@ -57,7 +57,7 @@ def cold(*paths: str | os.PathLike[str]) -> Iterator[Proof]:
 
 
 @contextmanager
-def warm(*paths: str | os.PathLike[str]) -> Iterator[Proof]:
+def warm_files(*paths: str | os.PathLike[str]) -> Iterator[CacheProof]:
     """Read files, and all files below folders, into memory for the body of the context.
 
     Raises CacheError if they do not fit, and at the end if some were dropped from memory or came from their device.
@@ -65,13 +65,13 @@ def warm(*paths: str | os.PathLike[str]) -> Iterator[Proof]:
     yield from _with_proof("warm", paths)
 
 
-def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[str], ...]) -> Iterator[Proof]:
+def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[str], ...]) -> Iterator[CacheProof]:
     limits, files = Limits(), _list_files(paths)
     folders = {path.stat().st_dev: path.parent for path in files}.values()  # one per file system
     layers = layers_below(*folders)
     before = _prepare(state, files, layers)
     _require_passed(_check_state(state, before, layers, limits))
-    proof = Proof(len(files), sum(path.stat().st_size for path in files), before.fraction)
+    proof = CacheProof(len(files), sum(path.stat().st_size for path in files), before.fraction)
     device = combine_devices([device_of(folder) for folder in folders])
     counts_before = process_io(), device.use().read_bytes if device else None
     yield proof
@@ -95,7 +95,7 @@ def _list_files(paths: tuple[str | os.PathLike[str], ...]) -> list[Path]:
     """Return the distinct files at and below the paths, except those whose names begin with a dot."""
     files: dict[tuple[int, int], Path] = {}
     for path in map(Path, paths):
-        entries = untrusted.below(path) if path.is_dir() else [(path, path.stat())]
+        entries = untrusted.files_below(path) if path.is_dir() else [(path, path.stat())]
         files |= {(status.st_dev, status.st_ino): file for file, status in entries if file.is_file()}
     if not files:
         raise CacheError(

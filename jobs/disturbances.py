@@ -63,7 +63,7 @@ def most_certain(run: Run) -> float:
     return certain_share(run["waits"]["looks"], run["waits"]["looks"])
 
 
-def delays(run: Run) -> str:
+def delays_in_words(run: Run) -> str:
     """Return the observed delays in words."""
     waits = run["waits"]
     delay_texts = [f"{waits['threads'][state]} {text}" for state, text in DELAYS.items() if state in waits["threads"]]
@@ -98,7 +98,7 @@ _NEGLIGIBLE_READS, _NEGLIGIBLE_WRITES, _NEGLIGIBLE_FLUSHES = 4, 24, 3
 _NEGLIGIBLE_BYTES = 1 << 20
 
 
-class Others(NamedTuple):
+class OtherUse(NamedTuple):
     """The largest possible use of one device by other programs."""
 
     device: str
@@ -118,7 +118,7 @@ class Others(NamedTuple):
         )
 
 
-def others(run: Run) -> Others | None:
+def longest_other_use(run: Run) -> OtherUse | None:
     """Return the use of the run's device that served other programs longest; None if it is unknown for all devices.
 
     It is unknown if servers of objects used the device and this user may not see their bytes.
@@ -138,7 +138,7 @@ def _saving_s(run: Run) -> float:
     return sum(max(elapsed_s if end_s is None else end_s for end_s in ends_s) for ends_s in ends)
 
 
-def _use_by_others(use: DeviceUse, elapsed_s: float, saving_s: float) -> Others:
+def _use_by_others(use: DeviceUse, elapsed_s: float, saving_s: float) -> OtherUse:
     """Return the largest possible use of a device by other programs: their share of its busy time.
 
     The share is the larger of their share of the requests (if the time of each is that of a seek) and of the bytes. A
@@ -163,7 +163,7 @@ def _use_by_others(use: DeviceUse, elapsed_s: float, saving_s: float) -> Others:
     by_bytes = (read_bytes + written_bytes) / max(1, use["read_bytes"] + use["written_bytes"])
     busy_s = max(by_requests, by_bytes) * use["busy_s"] + flush_s
     share = 0.0 if is_negligible else min(1.0, busy_s / elapsed_s)
-    return Others(use["device"], reads, writes, flushes, share)
+    return OtherUse(use["device"], reads, writes, flushes, share)
 
 
 def _scale(part: int, whole: int, count: int) -> int:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs.channel import JSON_LONGEST, Channel, ClosedError, LargeMessageError, ready
+from jobs.channel import JSON_LONGEST, Channel, ClosedError, LargeMessageError, wait_for_channels
 from jobs.model.codes import End, RunEnd
 from jobs.system import files
 
@@ -89,7 +89,7 @@ class _Child:
     def hear(self) -> None:
         """Receive from the child, until its result is complete or it closes the pipe."""
         with contextlib.suppress(ClosedError):
-            message = self.channel.arrived()
+            message = self.channel.message_if_arrived()
             self.answer = message.value if message else None
             self.is_open = message is None
             return
@@ -148,7 +148,7 @@ def _run_child(job: str, argument: Any, log_path: str, channel: Channel, parent:
         null = os.open(os.devnull, os.O_RDWR)
         log = null  # a full disk takes the log away, not the run
         with contextlib.suppress(OSError):
-            log = files.begin(Path(log_path))
+            log = files.open_new(Path(log_path))
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         module, _, function = job.partition(":")
@@ -179,7 +179,7 @@ def _receive_all(children: list[_Child], requester: Channel, deadline: float) ->
     failure_deadline = float("inf")
     while waiting := {child.channel: child for child in children if child.is_open}:
         seconds = min(deadline, failure_deadline) - time.perf_counter()
-        ready_channels = ready([*waiting, requester], seconds)
+        ready_channels = wait_for_channels([*waiting, requester], seconds)
         for channel in waiting.keys() & ready_channels:
             child = waiting[channel]
             child.hear()

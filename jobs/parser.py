@@ -1,6 +1,6 @@
 """The command line of a program of ours: a parser that names the cure of a wrong word, and the program's exit code.
 
-A flag says what one call prints, asks, writes or leaves out; what is measured, and how, is ``KEY=VALUE``.
+A flag changes what one call prints, asks, writes or leaves out; ``KEY=VALUE`` sets what is measured, and how.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ END_OF_FLAGS = "--"
 _LINE_OF_FLAGS = re.compile(r"^ +(-.*?)(?:  |$)", re.MULTILINE)
 
 
-class Parser(argparse.ArgumentParser):
+class ProgramParser(argparse.ArgumentParser):
     """A parser whose errors are a sentence and a cure; it accepts no abbreviated flags.
 
     With ``open_ended=True``, `parse_known_args` returns flags that it does not know, for another parser.
@@ -43,12 +43,12 @@ class Parser(argparse.ArgumentParser):
         unknown = [word for word in before if word.startswith("-") and word != "-"]
         if unknown and not self._open_ended:
             flag = unknown[0].partition("=")[0]
-            self.refuse(f"unknown flag '{flag}'", nearest(flag, self.flags))
+            self.refuse(f"unknown flag '{flag}'", nearest_hint(flag, self.flags))
         return options, rest
 
     @property
     def flags(self) -> list[str]:
-        """Return the flags that this parser knows: in its help a line each."""
+        """Return the flags that this parser knows, one per line of its help."""
         return re.findall(r"(?<![\w-])--?\w[\w-]*", " ".join(_LINE_OF_FLAGS.findall(self.format_help())))
 
     def error(self, message: str) -> NoReturn:
@@ -70,7 +70,7 @@ def _fold(text: str | None) -> str | None:
     )
 
 
-def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
+def nearest_hint(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
     """Return a hint with the legal word nearest to `word`; `prefix` stands before each legal word.
 
     If none is near, the hint is `otherwise`, or the list of all legal words.
@@ -97,7 +97,7 @@ def put_verb_first(argv: Sequence[str], verbs: Collection[str], with_value: Coll
 def exit_code_of(program: Callable[[], int | None]) -> int:
     """Run a program and return its exit code, also where argparse ends it; 141 if the reader of its output has ended.
 
-    Its standard streams are open, and a file's name that is no text can be printed.
+    Its standard streams are open, and a file name that is no valid text can be printed.
     """
     open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):

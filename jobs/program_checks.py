@@ -15,15 +15,15 @@ from jobs.model.results import Check, Run
 
 def at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
     """Return the check of a value that must not exceed `limit`; an `observed` of None means unverifiable."""
-    return outcome(rule, None if observed is None else observed <= limit, observed, limit, message)
+    return check_outcome(rule, None if observed is None else observed <= limit, observed, limit, message)
 
 
 def at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
     """Return the check of a value that must reach `limit`; an `observed` of None means unverifiable."""
-    return outcome(rule, None if observed is None else observed >= limit, observed, limit, message)
+    return check_outcome(rule, None if observed is None else observed >= limit, observed, limit, message)
 
 
-def outcome(rule: str, passed: bool | None, observed: Any, limit: Any, message: str) -> Check:  # noqa: FBT001 - a field
+def check_outcome(rule: str, passed: bool | None, observed: Any, limit: Any, message: str) -> Check:  # noqa: FBT001 - a field
     """Return a check as a dictionary."""
     return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}
 
@@ -94,7 +94,7 @@ def reads_data(run: Run, _limits: Limits) -> Check:
     return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads next to nothing of them")
 
 
-def unchanged(run: Run, _limits: Limits) -> Check:
+def unchanged_files(run: Run, _limits: Limits) -> Check:
     """Return the check that the files of the data did not change since they were listed."""
     change_count, names = run["changed_files"], ", ".join(run["changed"])
     more = f" and {change_count - len(run['changed'])} more" if change_count > len(run["changed"]) else ""
@@ -103,7 +103,7 @@ def unchanged(run: Run, _limits: Limits) -> Check:
         if change_count
         else "no file of the data changed"
     )
-    return outcome("same_data", not change_count, change_count, 0, message)
+    return check_outcome("same_data", not change_count, change_count, 0, message)
 
 
 def _fetched(run: Run) -> int | None:

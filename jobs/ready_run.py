@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.checkpoints.run_snapshots import Checkpoints
-from jobs.objects.source import Source
+from jobs.checkpoints.run_snapshots import RunSnapshots
+from jobs.objects.run_objects import RunObjects
 from jobs.system.layers import Layers, layers_below
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
+class ReadyRun:
     """A run that is ready to start."""
 
     # A function that runs the clock and returns the raw metrics. It enters the given context before the first access to
@@ -33,13 +33,13 @@ class Work:
     whole: bool = False  # whether `files` has all files below `folder`; then any other file is new
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
     may_write: bool = False  # whether it may write files that are not known beforehand
-    checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
+    checkpoints: RunSnapshots | None = None  # the snapshots that it saves, if any
     # The number of bytes to read, for each file that is not read completely.
     asked: Mapping[Path, int] = field(default_factory=dict)
     reading: Callable[[], Sequence[int]] = tuple  # returns the ids of the processes that read for this one
     copies: Path | None = None  # the folder of copies that it reads instead of some files of `folder`
     newest_ns: int | None = None  # the latest change (ctime) that the run made to a file after the list
-    source: Source | None = None  # the objects that it reads instead of files
+    source: RunObjects | None = None  # the objects that it reads instead of files
     # A function that returns the POSIX calls of its child processes, if they are profiled; None: there are no children.
     calls: Callable[[], Window] | None = None
 

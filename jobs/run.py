@@ -18,7 +18,7 @@ from jobs.errors import ProgramError
 from jobs.model.codes import RunEnd
 from jobs.model.declared import find_declared
 from jobs.model.results import Run
-from jobs.model.work import Request
+from jobs.model.work import RunRequest
 from jobs.observe.conditions import place_of_process
 from jobs.observe.observer import Observer, collect_metrics, run_observers
 from jobs.ranks import rank
@@ -43,19 +43,19 @@ def list_observers() -> list[type[Observer]]:
 _OBSERVERS, _ = list_observers(), registry.benchmarks()  # imported now, so that a forked run has them already
 
 
-def execute(request: Request) -> Run:
+def execute(request: RunRequest) -> Run:
     """Run a benchmark once in this process; return its raw metrics, which are judged later (`jobs.judging.judge`).
 
     If another rank failed, or the user's program, the result is a failed run with its ``end``.
     """
     entered = time.perf_counter()
-    benchmark = registry.of(request["settings"])
+    benchmark = registry.benchmark_of(request["settings"])
     try:
-        with rank.joined(request) as own_rank:
+        with rank.join_ranks(request) as own_rank:
             run = _measure(benchmark, request)
             if own_rank.size > 1:
                 run = {**run, **place_of_process(), "private_caches": int(own_rank.private_caches)}
-                return rank.left_out(run, own_rank)
+                return rank.without_other_ranks(run, own_rank)
     except rank.RanksError as error:
         return {"status": "failed", "end": {"code": RunEnd.RANKS_PARTED, "words": error.message}}
     except ProgramError as error:
@@ -64,7 +64,7 @@ def execute(request: Request) -> Run:
     return {**run, "status": "ended", "overhead_s": overhead_s}
 
 
-def _measure(benchmark: Benchmark, request: Request) -> Run:
+def _measure(benchmark: Benchmark, request: RunRequest) -> Run:
     """Return the raw metrics of a run, including those of its observers."""
     rate = benchmark.rate_of(request["settings"]["benchmark"])
     description: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
@@ -73,10 +73,10 @@ def _measure(benchmark: Benchmark, request: Request) -> Run:
         run = {**description, **work.measure(run_observers(observers))}
         run |= collect_metrics(observers)
     file = request.get("steps")
-    return cast("Run", put_apart(run, Path(file) if file else None))
+    return cast("Run", move_lists_to_file(run, Path(file) if file else None))
 
 
-def put_apart(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+def move_lists_to_file(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
     """Write the lists per step of a run into a file; return its metrics with a summary ``steps`` in their place.
 
     Parameters
@@ -111,7 +111,7 @@ def _write_lists(file: Path, lists: Mapping[str, Any]) -> str | None:
     """Write the lists; return the error text if that failed: a full disk must not end the run."""
     arrays: dict[str, Any] = {name: np.array(values, np.float64) for name, values in lists.items()}
     try:
-        with files.whole(file) as stream:
+        with files.write_whole(file) as stream:
             np.savez(stream, **arrays)
     except OSError as error:
         return str(error)

@@ -31,7 +31,7 @@ _WATCHERS: list[Watcher] = []  # of the run of this process
 _NOTHING = nullcontext()
 
 
-def window(text: str) -> tuple[int, float]:
+def step_window(text: str) -> tuple[int, float]:
     """Return the first and the last step of ``5-15`` or ``all``; raise ValueError for any other text."""
     if text == ALL:
         return 1, float("inf")
@@ -41,17 +41,17 @@ def window(text: str) -> tuple[int, float]:
     return first, last
 
 
-def watch(watcher: Watcher) -> None:
+def watch_steps(watcher: Watcher) -> None:
     """Notify this watcher of all later steps."""
     _WATCHERS.append(watcher)
 
 
-def unwatch(removed: Watcher) -> None:
+def unwatch_steps(removed: Watcher) -> None:
     """Stop notifying this watcher."""
     _WATCHERS[:] = [other for other in _WATCHERS if other is not removed]
 
 
-def part(name: str) -> AbstractContextManager[Any]:
+def step_part(name: str) -> AbstractContextManager[Any]:
     """Return the context of a part of a step."""
     if len(_WATCHERS) < 2:  # noqa: PLR2004 - the usual case costs nothing
         return _WATCHERS[0].part(name) if _WATCHERS else _NOTHING
@@ -61,7 +61,7 @@ def part(name: str) -> AbstractContextManager[Any]:
     return parts
 
 
-def marked(numbers: Iterable[int]) -> Iterator[int]:
+def marked_steps(numbers: Iterable[int]) -> Iterator[int]:
     """Yield the numbers, one per step; watchers are notified when each step begins and ends."""
     for step, number in enumerate(numbers, 1):
         for watcher in _WATCHERS:

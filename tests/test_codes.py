@@ -96,17 +96,17 @@ def test_whether_there_is_a_reason_may_be_asked():
 def test_each_end_of_a_run_has_a_sentence(code):
     end = {"code": code, "number": 9, "limit": 8, "seconds": 3.0, "threads": 4, "cpus": 1.5, "words": "its words"}
 
-    text = codes.sentence(end)
+    text = codes.run_end_sentence(end)
 
     assert text
     assert "{" not in text
-    assert codes.sentence({**end, "rank": 1, "late": "2 is late"}) == f"rank 1: {text}; 2 is late"
+    assert codes.run_end_sentence({**end, "rank": 1, "late": "2 is late"}) == f"rank 1: {text}; 2 is late"
 
 
 def test_an_end_that_lacks_what_its_sentence_names_is_odd():
     for end in ({"code": "killed"}, {"code": "exited"}, {"code": "killed", "number": 9999}, {"code": "no such"}):
         with pytest.raises((LookupError, ValueError)):
-            codes.sentence(end)
+            codes.run_end_sentence(end)
 
 
 @pytest.mark.parametrize("code", JobEnd)
@@ -118,7 +118,7 @@ def test_each_end_of_a_worker_has_a_sentence_that_names_what_is_known(code):
     assert "its words" in text
     assert ("its cure" in text) is (code == JobEnd.ERROR)
     assert (f"Slurm: {code}, exit code 3, signal 9 on n1" in text) is (code not in (JobEnd.ERROR, JobEnd.GONE))
-    assert codes.sentence({"code": "worker_ended", "worker": end}) == f"interrupted: {text}"
+    assert codes.run_end_sentence({"code": "worker_ended", "worker": end}) == f"interrupted: {text}"
 
 
 @pytest.mark.parametrize("code", Waiting)

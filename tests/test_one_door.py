@@ -40,7 +40,7 @@ OF_OUR_OWN = {
     "jobs/data/readers/h5py_parts.py": "HDF5 files, looked at before anything is followed (test_strangers_hdf5.py)",
     "jobs/events/nersc_logs.py": "a workbook that the door has opened; how much it unpacks to is asked first",
     "jobs/events/tensorflow_trace.py": "its own table of rules",
-    "jobs/profiler/saved.py": "a spill that the door has opened; a Darshan log, in a process of its own",
+    "jobs/profiler/saved_profiles.py": "a spill that the door has opened; a Darshan log, in a process of its own",
     "jobs/system/programs.py": "a pipe between two processes of ours",
 }
 

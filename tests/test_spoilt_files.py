@@ -22,9 +22,9 @@ from jobs.data import manifest, staged_copies
 from jobs.errors import DamageError, DatasetError, FolderError, JobError
 from jobs.events import posix_window, read_time_logs, tensorflow_trace
 from jobs.events.table import EventsError
-from jobs.profiler import Profile, saved
+from jobs.profiler import Profile, saved_profiles
 from jobs.store.folder import Folder
-from jobs.store.store import JOURNAL_PREFIX, Entry, Journal, Put
+from jobs.store.store import JOURNAL_PREFIX, Journal, PutResult, StoreEntry
 from tests.analysis.mlperf.dlio_factory import dlio_run
 from tests.campaign.staging.test_strangers import plan_of
 from tests.jobs.events import logs, spaces
@@ -55,7 +55,7 @@ def buffer_of(path):
     buffer = BurstBuffer(path.parent / "fast", path.parent / "slow")
     buffer.save(1, lambda folder: (folder / "a").write_bytes(b"a"))
     buffer.close()
-    assert drain_loop.drain(buffer.fast, buffer.slow) == 0
+    assert drain_loop.drain_snapshots(buffer.fast, buffer.slow) == 0
     return buffer
 
 
@@ -68,7 +68,7 @@ def snapshot_of(path):
 
     def read(_):
         assert buffer.report()
-        restart.latest(buffer.slow)
+        restart.latest_snapshot(buffer.slow)
         slow.read(name)
 
     return buffer.slow.root / name / MANIFEST_NAME, read
@@ -78,8 +78,8 @@ def marker_of(path):
     buffer = buffer_of(path)
 
     def read(_):
-        drain_loop.options_of(lease.marker_of(Folder(buffer.fast)))
-        lease.pair(Folder(buffer.fast), buffer.slow)
+        drain_loop.options_in_marker(lease.read_marker(Folder(buffer.fast)))
+        lease.identify_pair(Folder(buffer.fast), buffer.slow)
 
     return buffer.fast / MARKER_NAME, read
 
@@ -98,11 +98,11 @@ def events_of(path):
 
 def files_made(path):
     store = Folder(path.parent)
-    entries = {"0": Entry(1), "1": Entry(2), "2": Entry(3)}
+    entries = {"0": StoreEntry(1), "1": StoreEntry(2), "2": StoreEntry(3)}
     with Journal(store, {}) as journal:
-        journal.add({0: Put(1), 1: Put(2), 2: Put(3, "etag", "sha256")})
+        journal.add({0: PutResult(1), 1: PutResult(2), 2: PutResult(3, "etag", "sha256")})
     (part,) = [name for name in store.names() if name.startswith(JOURNAL_PREFIX)]
-    return store.root / part, lambda _: journal.read({**entries, part: Entry(1)}, [*entries])
+    return store.root / part, lambda _: journal.read({**entries, part: StoreEntry(1)}, [*entries])
 
 
 # Name of the file, how a good one is made, how it is read, and the errors that may come of it.
@@ -115,14 +115,14 @@ FORMATS = {
         "a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: read_time_logs.read_logs([path]), EventsError,
     ),
     "plan of copies": (
-        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: staging_plan.load(path.parent),
+        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: staging_plan.load_plan(path.parent),
         CampaignError,
     ),
     "map of copies": ("map.json", json_of(MAP), staged_copies.load_map, DatasetError),
     "list of a data set": (
         "manifest.json",
-        lambda path: path.write_text(manifest.scan(images_in(path.parent)).to_json()),
-        lambda path: manifest.load(path.parent), DatasetError,
+        lambda path: path.write_text(manifest.scan_folder(images_in(path.parent)).to_json()),
+        lambda path: manifest.load_manifest(path.parent), DatasetError,
     ),
     **{
         f"run of DLIO, {name}": (
@@ -209,7 +209,7 @@ def test_many_spoilt_files_are_read_or_refused_and_nothing_else(name, tmp_path):
 @pytest.mark.long
 def test_a_spoilt_darshan_log_is_read_or_refused_and_never_ends_this_process(tmp_path, monkeypatch):
     monkeypatch.setitem(
-        FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved.read_profile, JobError)
+        FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved_profiles.read_profile, JobError)
     )
 
     assert tried("darshan", tmp_path, 25) > 0

@@ -12,12 +12,19 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import Facts, Settings, describe, distinguishing, family_key, models
+from analysis.records.frame import group_rows, rows_of
+from analysis.records.settings import (
+    Facts,
+    Settings,
+    describe_settings,
+    distinguishing_names,
+    model_texts,
+    reduced_set_key,
+)
 from analysis.statistics import selection
-from analysis.statistics.baselines import ACCESS, OF_A_BASELINE, fastest, is_baseline
+from analysis.statistics.baselines import ACCESS, OF_A_BASELINE, fastest_baselines, is_baseline
 from analysis.statistics.comparable import COLUMNS, FEWEST_RUNS
-from analysis.statistics.medians import by_cell, counted
+from analysis.statistics.medians import counted_runs, values_by_cell
 from analysis.statistics.training import CONTROL
 
 # A cell: the row of its medians (`EVIDENCE`), with `name`: its storage as the paper calls it.
@@ -37,7 +44,7 @@ EVIDENCE = ["benchmark", "status", "storage", "threads", "prefetch", "unstable",
 
 @dataclass(frozen=True)
 class Evidence:
-    """All measurements: a table of medians (one row per cell) and one of runs, as for `analysis.figures.all.specs`."""
+    """All measurements: a table of medians (one row per cell) and one of runs, as for `figures.all.chart_specs`."""
 
     table: pd.DataFrame
     runs: pd.DataFrame
@@ -46,13 +53,13 @@ class Evidence:
 
     @cached_property
     def trained(self) -> pd.DataFrame:
-        """The cells of the mini-application (`analysis.statistics.selection.trained`)."""
-        return selection.trained(self.table)
+        """The cells of the mini-application (`analysis.statistics.selection.training_cells`)."""
+        return selection.training_cells(self.table)
 
     @cached_property
     def peaks(self) -> Mapping[str, Cell]:
         """The fastest baseline of each storage, if it read with a cold cache, by the key that cells share with it."""
-        best = fastest(rows_of(self.table, OF_A_BASELINE)) if ACCESS in self.table else {}
+        best = fastest_baselines(rows_of(self.table, OF_A_BASELINE)) if ACCESS in self.table else {}
         names = {row["cell"]: key for key, row in best.items()}
         rows = self.table[self.table["cell"].isin(names) & (self.table["cache"] == "cold")] if names else self.table[:0]
         return {names[cell["cell"]]: cell for cell in cells_of(rows)}
@@ -80,8 +87,8 @@ class Evidence:
             return {cell: [one / of for one, of in zip(parts[cell], wholes[cell], strict=True)] for cell in alike}
         if metric not in self.runs:
             return {}
-        good = counted(self.runs, [metric]).dropna(subset=[metric])
-        return by_cell(good if zeros else good[good[metric] > 0], metric)
+        good = counted_runs(self.runs, [metric]).dropna(subset=[metric])
+        return values_by_cell(good if zeros else good[good[metric] > 0], metric)
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ class CellSet:
     """Done cells that differ only in what a claim compares.
 
     `about` says in words what the cells share, `facts` are their common settings, `asked` is the number of planned
-    places (storage and number of threads). `alone`: its cells allow no comparison, but those of other sets do.
+    places (storage and number of threads). `alone`: its cells have nothing to compare with, but those of other sets do.
     """
 
     about: str
@@ -133,34 +140,34 @@ def cell_sets(  # noqa: PLR0913
         return
     rows = pd.concat(groups.values()).drop_duplicates("cell")
     place = [name for name in ("set_key", "storage", "threads") if name in rows]
-    measured = {cell["cell"]: cell for cell in cells_of(selection.settled(rows, place, metric), more)}
+    measured = {cell["cell"]: cell for cell in cells_of(selection.with_status_of_drawing(rows, place, metric), more)}
     facts = {key: {name: it for name, it in key.facts.items() if name not in set(without)} for key in groups}
-    names = distinguishing(list(facts.values())) if apart else ()
+    names = distinguishing_names(list(facts.values())) if apart else ()
     for key, group in groups.items():
-        about = describe(facts[key], names, group.get("accelerator", ()), group["size"])
+        about = describe_settings(facts[key], names, group.get("accelerator", ()), group["size"])
         cells = [measured[cell] for cell in group["cell"] if cell in measured]
         places = group.drop_duplicates(place[1:])
         yield CellSet(f"{prefix}{about}", cells, evidence, key.facts, len(places))
 
 
-def emulated(cell: Cell) -> list[str]:
+def emulated_parts(cell: Cell) -> list[str]:
     """Return the emulated parts of a cell: its accelerator, a storage, a checkpoint target."""
     facts = cell["series_key"].facts
     parts = ["accelerator"] if facts.get("accelerator.name") == "emulated" else []
     return parts + [name.rpartition(".")[0] for name, value in facts.items() if name.endswith(".emulated") and value]
 
 
-def by_model(cells: Iterable[Cell]) -> list[str]:
+def model_names(cells: Iterable[Cell]) -> list[str]:
     """Return the names of the models that serve all storages of these cells; empty if a storage is no model.
 
     A model is as fast in a small experiment as in a large one, so it can be compared with the paper's numbers of a
     storage at any size; a training's numbers depend on its size. A verdict on it says nothing about hardware.
     """
-    of_cells = [models(cell["series_key"].facts) for cell in cells]
+    of_cells = [model_texts(cell["series_key"].facts) for cell in cells]
     return list(dict.fromkeys(model for one in of_cells for model in one)) if of_cells and all(of_cells) else []
 
 
-def neighbours(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cell]]:
+def neighbouring_pairs(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cell]]:
     """Return pairs of cells with neighbouring values on an axis; a value that several cells have is left out.
 
     Of several cells with one value it is unknown which one to compare.
@@ -170,16 +177,16 @@ def neighbours(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cell]]:
     return list(pairwise(sorted((cell for cell in line if counts[cell[axis]] == 1), key=lambda cell: cell[axis])))
 
 
-def baselines(evidence: Evidence, access: str) -> Iterator[CellSet]:
-    """Yield sets of the baselines with one access that share all settings; of reads only those with a cold cache."""
+def baseline_sets(evidence: Evidence, access: str) -> Iterator[CellSet]:
+    """Yield sets of the baselines with one access that share all settings; those that read must have a cold cache."""
     table = evidence.table
     if ACCESS in table:
         rows = table[is_baseline(table) & (table[ACCESS] == access)]
         rows = rows[rows["cache"] == "cold"] if access != "write" else rows
-        yield from cell_sets(evidence, grouped(rows, rows["set_key"]))
+        yield from cell_sets(evidence, group_rows(rows, rows["set_key"]))
 
 
-def every_cell(evidence: Evidence, benchmark: str) -> Iterator[CellSet]:
+def whole_benchmark_set(evidence: Evidence, benchmark: str) -> Iterator[CellSet]:
     """Yield one set: all cells of a benchmark with at least `FEWEST_RUNS` runs, without controls."""
     table = evidence.table
     rows = table[(table["benchmark"] == benchmark) & (table["n_valid"] >= FEWEST_RUNS)]
@@ -187,14 +194,14 @@ def every_cell(evidence: Evidence, benchmark: str) -> Iterator[CellSet]:
     yield CellSet(f"every cell of {benchmark}", cells_of(rows), evidence)
 
 
-def pipelines(evidence: Evidence) -> Iterator[CellSet]:
+def pipeline_sets(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of cells of the micro-benchmark with a cold cache that differ in storage, threads and pipeline."""
     table = evidence.table
     if {PREPROCESS, "threads", "cache"} <= set(table):
         counts = table["threads"].map(lambda threads: type(threads) is int)
         rows = table[(table["benchmark"] == paper.MICRO) & (table["cache"] == "cold") & counts]
         rows = rows.sort_values(PREPROCESS, ascending=False, kind="stable")
-        sets = selection.families(rows, {PREPROCESS})
+        sets = selection.sets_of_settings(rows, {PREPROCESS})
         for group in cell_sets(evidence, sets, RATE, [PREPROCESS, READ_MB], without={PREPROCESS}):
             cells = [{**cell, "pipeline": PIPELINES[bool(cell[PREPROCESS])]} for cell in group.cells]
             yield replace(group, cells=cells)
@@ -202,16 +209,16 @@ def pipelines(evidence: Evidence) -> Iterator[CellSet]:
 
 def _unsaved(evidence: Evidence, axis: str) -> pd.DataFrame:
     """Return the rows of the trainings that save no snapshots, in the paper's order."""
-    rows = selection.unsaved(evidence.trained)
-    return selection.in_order(rows, [axis]) if len(rows) else rows
+    rows = selection.cells_without_snapshots(evidence.trained)
+    return selection.sort_as_in_paper(rows, [axis]) if len(rows) else rows
 
 
-def prefetched(evidence: Evidence) -> Iterator[CellSet]:
+def prefetch_sets(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of trainings that differ in storage, threads and prefetch (0 or one other number of batches)."""
     sets, several = {}, []
-    for key, cells in selection.families(_unsaved(evidence, "threads"), {"prefetch"}).items():
+    for key, cells in selection.sets_of_settings(_unsaved(evidence, "threads"), {"prefetch"}).items():
         for ahead in sorted(set(cells["prefetch"]) - {0}) or [1]:
-            held = family_key(key, frozenset(), (("prefetch", ahead),))
+            held = reduced_set_key(key, frozenset(), (("prefetch", ahead),))
             sets[held] = cells[cells["prefetch"].isin([0, ahead])]
             several.append(min(cells["storage"].nunique(), cells["threads"].nunique()) > 1)
     # Fig. 7's cells are sets with one thread count: if other sets can be compared, these need not say that they cannot.
@@ -219,14 +226,14 @@ def prefetched(evidence: Evidence) -> Iterator[CellSet]:
         yield replace(group, alone=any(several) and not comparable)
 
 
-def batches(evidence: Evidence) -> Iterator[CellSet]:
+def batch_size_sets(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of trainings that differ in storage, batch size and prefetch."""
     sets = selection.batch_sets(_unsaved(evidence, "batch_size"))
     sets = {key: cells for key, cells in sets.items() if len(set(cells["batch_size"])) > 1}
     yield from cell_sets(evidence, sets, RATE, ["batch_size"], without={"prefetch", "batch_size", "iterations"})
 
 
-def saved(evidence: Evidence) -> Iterator[CellSet]:
+def checkpoint_sets(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of trainings that differ only in the checkpoint target and stand still while a snapshot is saved."""
     sets = selection.saving_sets(evidence.trained, (*selection.HOW, *selection.MODE))
     sets = {key: cells for key, cells in sets.items() if key.facts["checkpoint.mode"] == "sync"}

@@ -30,14 +30,14 @@ from analysis.claims.cell_sets import (
     WALL,
     Cell,
     CellSet,
-    by_model,
-    emulated,
-    neighbours,
+    emulated_parts,
+    model_names,
+    neighbouring_pairs,
 )
-from analysis.claims.claim import DIGITS, EACH, FLAT, ORDER, SITE, STORAGES, Claim, Finding, Missing
-from analysis.claims.comparisons import Over, Quantity, Ratio, Steps, middle, ratio
-from analysis.statistics.baselines import key as baseline_key
-from analysis.text import listed
+from analysis.claims.claim import DIGITS, EACH, FLAT, ORDER, SITE, STORAGES, Claim, Finding, NothingToCompare
+from analysis.claims.comparisons import CellQuantity, CellRatio, RatioOfRatios, Steps, median_finding, ratio_finding
+from analysis.statistics.baselines import baseline_key
+from analysis.text import join_values
 
 PAPER = "Chien et al. 2018"
 END = "Sec. VII"
@@ -63,7 +63,7 @@ BATCH_SIZE = 64
 AXES_OF_EQUAL = {"storage": "storages", "threads": "thread counts"}
 
 
-def published(numbers: Mapping[str, Mapping[Any, str]], storage: str, key: Any) -> float | None:
+def published_number(numbers: Mapping[str, Mapping[Any, str]], storage: str, key: Any) -> float | None:
     """Return a published number of a storage, None if the paper gives none."""
     number = numbers.get(storage.casefold(), {}).get(key)
     return None if number is None else float(number)
@@ -85,7 +85,7 @@ def _deviation(group: CellSet, metric: str, machine: str) -> Iterator[Finding]:
         vary[cell["cell"]] = max(abs(each - statistics.median(runs)) for each in runs) / statistics.median(runs)
     if vary:
         most = max(vary, key=lambda cell: vary[cell])
-        yield middle([vary[most]], by.SHARE, cells, {"cells": len(cells), "most": most})
+        yield median_finding([vary[most]], by.SHARE, cells, {"cells": len(cells), "most": most})
 
 
 def _best(group: CellSet, *, alone: bool) -> Iterator[tuple[Cell, Cell]]:
@@ -99,18 +99,18 @@ def _best(group: CellSet, *, alone: bool) -> Iterator[tuple[Cell, Cell]]:
             yield cell, other
 
 
-def _equal_runtime(group: CellSet) -> Iterator[Finding | Missing]:
+def _equal_runtime(group: CellSet) -> Iterator[Finding | NothingToCompare]:
     """Yield (max - min) / median over the median runtimes of the cells with prefetch.
 
     The interval goes from the gap between the cells' min-max ranges to the whole range that they cover.
     """
     cells = tuple(cell for cell in group.cells if cell["prefetch"])
-    words = {name: listed(cell[name] for cell in cells) for name in ("storage", "threads")}
+    words = {name: join_values(cell[name] for cell in cells) for name in ("storage", "threads")}
     lone = [word for name, word in AXES_OF_EQUAL.items() if len({cell[name] for cell in cells}) <= 1]
     if group.alone:
         return
     if lone:
-        yield Missing(f"fewer than two {lone[0]} are done with prefetch: there is nothing to compare", cells)
+        yield NothingToCompare(f"fewer than two {lone[0]} are done with prefetch: there is nothing to compare", cells)
         return
     times, lows, highs = ([cell[f"wall_s{end}"] for cell in cells] for end in ("", "_min", "_max"))
     ends = max(times) - min(times), max(0.0, max(lows) - min(highs)), max(highs) - min(lows)
@@ -123,10 +123,10 @@ def _ahead(group: CellSet) -> list[tuple[Cell, Cell]]:
     places: dict[tuple[str, int], list[Cell]] = {}
     for cell in group.cells:
         places.setdefault((cell["storage"], cell["threads"]), []).append(cell)
-    return [(ahead, none) for cells in places.values() for none, ahead in neighbours(cells, "prefetch")]
+    return [(ahead, none) for cells in places.values() for none, ahead in neighbouring_pairs(cells, "prefetch")]
 
 
-def _excess(group: CellSet) -> Iterator[Finding | Missing]:
+def _excess(group: CellSet) -> Iterator[Finding | NothingToCompare]:
     """Yield (excess - load_s) / runtime without prefetch per storage and thread count; the ends are the worst cases."""
     for ahead, none in (pairs := _ahead(group)):
         ends = (("", "", ""), ("_min", "_max", "_max"), ("_max", "_min", "_min"))
@@ -135,21 +135,21 @@ def _excess(group: CellSet) -> Iterator[Finding | Missing]:
         pair = f"{none['storage']}, threads {none['threads']}"
         yield Finding(ours, low, high, by.SHARE, (ahead, none), words, pair)
     if not pairs:
-        yield Missing("no storage and thread count is done with prefetch and without")
+        yield NothingToCompare("no storage and thread count is done with prefetch and without")
 
 
 def _each_second(group: CellSet, *, over_ssd: bool) -> Iterator[Finding]:
     """Yield the ratio of MB/s with and without prefetch on hdd, at the most threads with both; or that over ssd's."""
     most = {pair[0]["name"]: pair for pair in sorted(_ahead(group), key=lambda pair: pair[0]["threads"])}
     gains = {
-        name: replace(ratio(group.values(READ_MB), *pair), cells=pair)
+        name: replace(ratio_finding(group.values(READ_MB), *pair), cells=pair)
         for name, pair in most.items() if name in (HDD, SSD)
     }  # fmt: skip
     entry = "{cell[storage]} {ours:.2f}, threads {cell[threads]}"
     entries = (entry.format(cell=gain.cells[0], ours=gain.ours) for gain in gains.values())
     if HDD in gains and (not over_ssd or SSD in gains):
-        gain = by.over(gains[HDD], gains[SSD]) if over_ssd else gains[HDD]
-        yield replace(gain, words={"gains": listed(entries)})
+        gain = by.ratio_of_ratios(gains[HDD], gains[SSD]) if over_ssd else gains[HDD]
+        yield replace(gain, words={"gains": join_values(entries)})
 
 
 def _beside(group: CellSet, side: str) -> list[tuple[Cell, Cell]]:
@@ -158,32 +158,32 @@ def _beside(group: CellSet, side: str) -> list[tuple[Cell, Cell]]:
     return [(direct[cell[side]], cell) for cell in group.cells if cell["buffered"] and cell[side] in direct]
 
 
-def _gain(group: CellSet) -> Iterator[Finding | Missing]:
+def _gain(group: CellSet) -> Iterator[Finding | NothingToCompare]:
     """Yield the time of a checkpoint to the slow storage over that to the burst buffer; the interval is min-max."""
     for alone, buffered in (pairs := _beside(group, "slow")):
         ends = ("", ""), ("_min", "_max"), ("_max", "_min")
         ours, low, high = (alone[BLOCKED + mine] / buffered[BLOCKED + other] for mine, other in ends)
         yield Finding(ours, low, high, by.TIMES, (alone, buffered), {"first": alone, "second": buffered})
     if not pairs:
-        yield Missing("no burst buffer is done beside a checkpoint straight to its slow storage")
+        yield NothingToCompare("no burst buffer is done beside a checkpoint straight to its slow storage")
 
 
 def _drained(group: CellSet, *, later: bool) -> Iterator[Finding]:
     """Yield the time until a snapshot is on the slow storage over that on the fast, or the seconds after training."""
     for cell in group.cells:
-        runs = by.Metrics(group, cell)
+        runs = by.CellMetrics(group, cell)
         sides = {side: runs.values(f"snapshot_durable_{side}_s") for side in ("slow", "fast")}
         beyond = runs.values("drain_exposed_s", zeros=True)
         if cell["buffered"] and all(sides.values()) and beyond:
-            times = ratio(sides, {"cell": "slow"}, {"cell": "fast"})
+            times = ratio_finding(sides, {"cell": "slow"}, {"cell": "fast"})
             medians = {name: statistics.median(seconds) for name, seconds in (*sides.items(), ("exposed", beyond))}
-            found = times if later else middle(beyond, by.SECONDS, (), {})
+            found = times if later else median_finding(beyond, by.SECONDS, (), {})
             yield replace(found, cells=(cell,), words=medians | {"cell": cell})
 
 
 def _both_ways(steps: Steps) -> Steps:
     """Return the weakest step if there are steps with prefetch and steps without; otherwise nothing."""
-    return by.weakest(steps) if len({step.cells[0]["prefetch"] > 0 for step in steps.values()}) > 1 else {}
+    return by.weakest_step(steps) if len({step.cells[0]["prefetch"] > 0 for step in steps.values()}) > 1 else {}
 
 
 # Reasons why cells are not comparable.
@@ -192,12 +192,12 @@ def _both_ways(steps: Steps) -> Steps:
 def _small_file(cells: Sequence[Cell]) -> str:
     """Return the reason "the file is smaller than the paper's": it says nothing of a device over a long time."""
     file_mb = cells[0]["series_key"].facts.get("benchmark.file_mb") or FILE_MB
-    small = file_mb < FILE_MB and not by_model(cells)
+    small = file_mb < FILE_MB and not model_names(cells)
     return f"the file has {file_mb:,} MB, and the paper's {FILE_MB:,}" if small else ""
 
 
 def _played(cells: Sequence[Cell]) -> str:
-    played = any("accelerator" in emulated(cell) for cell in cells)
+    played = any("accelerator" in emulated_parts(cell) for cell in cells)
     return "a step of an emulated accelerator takes as long whatever the batch" if played else ""
 
 
@@ -215,8 +215,8 @@ _FIG6, _FIG8 = "+paper=fig6 storage=hdd,ssd,optane", "+paper=fig8 storage=hdd,ss
 _FIG7, _FIG9, _FIG10 = "+paper=fig7 storage=ssd", "+paper=fig9", "+paper=fig10"
 _TABLE = "+paper=table1 storage=hdd,ssd,optane,lustre"
 _MICRO, _APP, _SAVED = "Sec. V.A", "Sec. V.B", "Sec. V.C"
-_ACCESSES = {access: partial(sets.baselines, access=access) for access in ("read", "write")}
-_BENCHMARKS = {name: partial(sets.every_cell, benchmark=name) for name in (paper.MICRO, paper.APPLICATION)}
+_ACCESSES = {access: partial(sets.baseline_sets, access=access) for access in ("read", "write")}
+_BENCHMARKS = {name: partial(sets.whole_benchmark_set, benchmark=name) for name in (paper.MICRO, paper.APPLICATION)}
 
 
 def _named(storage: str) -> by.Where:
@@ -228,17 +228,17 @@ def _no_lustre(cell: Cell) -> bool:
     return not cell["prefetch"] and cell["name"] != LUSTRE
 
 
-def _gains(few: int, many: int, **more: Any) -> Ratio:
+def _gains(few: int, many: int, **more: Any) -> CellRatio:
     """Return the comparison "images/s with `many` threads over `few`" per storage, with preprocessing."""
-    return Ratio(RATE, by.along("threads", few, many, where=lambda cell: bool(cell[PREPROCESS])), **more)
+    return CellRatio(RATE, by.pairs_along("threads", few, many, where=lambda cell: bool(cell[PREPROCESS])), **more)
 
 
 READ, WRITTEN = (
     {
         name: _claim(
             f"{name}: a file of 5 GB is {done} at {numbers[access]} MB/s", "Table I", f"{numbers[access]} MB/s", _TABLE,
-            _ACCESSES[access], Quantity(f"{access}_mb_per_s", by.MB_PER_S, where=_named(name)),
-            of.equal(numbers[access], SITE, DIGITS), "{cell[storage]} on {host}, {n} runs",
+            _ACCESSES[access], CellQuantity(f"{access}_mb_per_s", by.MB_PER_S, where=_named(name)),
+            of.equal_to(numbers[access], SITE, DIGITS), "{cell[storage]} on {host}, {n} runs",
             machine=TEGNER if name == LUSTRE else BLACKDOG, emulable=True, compares=EACH, hindrance=_small_file,
         )
         for name, numbers in TABLE_1.items()
@@ -248,7 +248,8 @@ READ, WRITTEN = (
 FASTER = {
     access: _claim(
         f"the storages' order in {noun}: hdd, ssd, optane, lustre", "Table I", "each faster", _TABLE,
-        _ACCESSES[access], Ratio(f"{access}_mb_per_s", by.along("name", *TABLE_1, per=())), ORDER, "MB/s: {rates}",
+        _ACCESSES[access], CellRatio(f"{access}_mb_per_s", by.pairs_along("name", *TABLE_1, per=())), ORDER,
+        "MB/s: {rates}",
         compares=STORAGES,
     )
     for access, noun in (("read", "reading"), ("write", "writing"))
@@ -257,7 +258,7 @@ FASTER = {
 SPREAD = {
     (benchmark, machine): _claim(
         f"the {program}'s runs vary by less than {percent} %", place, f"< {percent} %", recipe, _BENCHMARKS[benchmark],
-        partial(_deviation, metric=metric, machine=machine), of.below(f"0.0{percent}"),
+        partial(_deviation, metric=metric, machine=machine), of.below_bound(f"0.0{percent}"),
         "{cells} cells; the widest is {most}", machine=machine, compares=EACH,
     )
     for benchmark, metric, program, place, recipe, limits in (
@@ -268,40 +269,43 @@ SPREAD = {
 }  # fmt: skip
 DOUBLED = _claim(
     "two threads almost double the bandwidth of one on most devices", _MICRO, "almost twice", _FIG4,
-    sets.pipelines, _gains(1, 2, choose=by.usual),
+    sets.pipeline_sets, _gains(1, 2, choose=by.lower_median_step),
     of.Predicate(1.5, math.inf, source="of the words: 'almost', nearer to two than to one; 'most', more than half"),
     "two threads over one: {steps}", compares=STORAGES,
 )  # fmt: skip
 FAST_DOUBLE = _claim(
     "the effect of a second thread is larger on ssd and optane than on hdd", _MICRO, "ssd, optane > hdd", _FIG4,
-    sets.pipelines, Over(_gains(1, 2), above=(SSD, OPTANE), below=(HDD,)), ORDER, "two threads over one: {gains}",
+    sets.pipeline_sets, RatioOfRatios(_gains(1, 2), above=(SSD, OPTANE), below=(HDD,)),
+    ORDER, "two threads over one: {gains}",
 )  # fmt: skip
 SOON_FLAT = _claim(
     "on hdd the last doubling of threads, four to eight, gains less than the first", _MICRO, "soon flattens", _FIG4,
-    sets.pipelines, Over(_gains(1, 2), _gains(4, 8), (HDD,)), ORDER,
+    sets.pipeline_sets, RatioOfRatios(_gains(1, 2), _gains(4, 8), (HDD,)), ORDER,
     "one to two threads {gain:.2f}, four to eight {last:.2f}",
 )  # fmt: skip
 LUSTRE_BEST = _claim(
     "lustre scales best with threads", _MICRO, "lustre > others", _FIG4,
-    sets.pipelines, Over(_gains(1, 8), above=(LUSTRE,)), ORDER, "eight threads over one: {gains}", compares=STORAGES,
+    sets.pipeline_sets, RatioOfRatios(_gains(1, 8), above=(LUSTRE,)),
+    ORDER, "eight threads over one: {gains}", compares=STORAGES,
 )  # fmt: skip
 BELOW_IOR = _claim(
     "the input pipeline's bandwidth is below that of the storage", _MICRO, "IOR > pipeline", f"{_FIG4}; {_TABLE}",
-    sets.pipelines, Ratio(READ_MB, partial(_best, alone=False)), ORDER,
+    sets.pipeline_sets, CellRatio(READ_MB, partial(_best, alone=False)), ORDER,
     "baseline over the best of the pipeline, least on {which}; {n} storages", compares=STORAGES,
 )  # fmt: skip
 PREPROCESSING = _claim(
     "without preprocessing the bandwidth is larger (inferred from Figs 4 and 5)", "inferred from Figs 4 and 5",
-    "read only > with preprocessing", _BOTH, sets.pipelines, Ratio(READ_MB, partial(_best, alone=True)), ORDER,
+    "read only > with preprocessing", _BOTH, sets.pipeline_sets, CellRatio(READ_MB, partial(_best, alone=True)), ORDER,
     "read only over with preprocessing, the best of each, least on {which}; {n} storages", compares=STORAGES,
 )  # fmt: skip
 SCALING = {
     (storage, threads): _claim(
         f"{storage}: {threads} threads read {number} times as much as one", END, f"{number} times", _BOTH,
-        sets.pipelines, Ratio(RATE, by.along("threads", 1, threads, per=("pipeline", "storage"), where=_named(storage)),
+        sets.pipeline_sets,
+        CellRatio(RATE, by.pairs_along("threads", 1, threads, per=("pipeline", "storage"), where=_named(storage)),
                                name="{first[pipeline]} {first[storage]}", entry="{first[pipeline]} {ours:.2f}",
-                               choose=by.nearest(float(number))),
-        of.equal(number, SITE, DIGITS), f"{{first[storage]}}, {threads} threads over one: {{steps}}{{nearer}}",
+                               choose=by.nearest_step(float(number))),
+        of.equal_to(number, SITE, DIGITS), f"{{first[storage]}}, {threads} threads over one: {{steps}}{{nearer}}",
         emulable=True,
     )
     for storage, ratios in THREAD_SCALING.items()
@@ -309,75 +313,79 @@ SCALING = {
 }  # fmt: skip
 EQUAL = _claim(
     "with prefetch the runtime is equal whatever the storage and the threads", _APP, "the same runtime", _FIG6,
-    sets.prefetched, _equal_runtime, FLAT, "{n} cells: {storage}; threads {threads}",
+    sets.prefetch_sets, _equal_runtime, FLAT, "{n} cells: {storage}; threads {threads}",
 )  # fmt: skip
 EXCESS = _claim(
     "the excess without prefetch is the cost of I/O", _APP, "excess = cost of I/O", _FIG6,
-    sets.prefetched, _excess, FLAT,
+    sets.prefetch_sets, _excess, FLAT,
     "excess {added:.3g} s, waiting for input {none[load_s]:.3g} s, runtime {none[wall_s]:.3g} s", in_all=True,
 )  # fmt: skip
 THREADS_ON_HDD = _claim(
-    "without prefetch, threads shorten the runtime most on hdd", _APP, "hdd > others", _FIG6, sets.prefetched,
-    Over(Ratio(WALL, by.along("threads", *by.ENDS, per=("name",), where=_no_lustre), falls=True), above=(HDD,)),
+    "without prefetch, threads shorten the runtime most on hdd", _APP, "hdd > others", _FIG6, sets.prefetch_sets,
+    RatioOfRatios(CellRatio(WALL, by.pairs_along("threads", *by.ENDS, per=("name",), where=_no_lustre), falls=True),
+                  above=(HDD,)),
     ORDER, "runtime with {first[threads]} threads over that with {second[threads]}: {gains}",
 )  # fmt: skip
 READS_MORE = _claim(
     "with prefetch more is read each second from hdd", _APP, "prefetch 1 > prefetch 0", _FIG8,
-    sets.prefetched, partial(_each_second, over_ssd=False), ORDER, "MB/s with prefetch over without: {gains}",
+    sets.prefetch_sets, partial(_each_second, over_ssd=False), ORDER, "MB/s with prefetch over without: {gains}",
 )  # fmt: skip
 LESS_ON_SSD = _claim(
     "prefetch gains less on ssd than on hdd", _APP, "hdd > ssd", _FIG8,
-    sets.prefetched, partial(_each_second, over_ssd=True), ORDER, "MB/s with prefetch over without: {gains}",
+    sets.prefetch_sets, partial(_each_second, over_ssd=True), ORDER, "MB/s with prefetch over without: {gains}",
 )  # fmt: skip
 BATCH = _claim(
     "a larger batch is trained faster, with and without prefetch", _APP, "faster with each batch size", _FIG7,
-    sets.batches, Ratio(
-        RATE, by.along("batch_size", per=("storage", "prefetch")), choose=_both_ways,
+    sets.batch_size_sets, CellRatio(
+        RATE, by.pairs_along("batch_size", per=("storage", "prefetch")), choose=_both_ways,
         name="{first[storage]}, prefetch {first[prefetch]}, batch {first[batch_size]} to {second[batch_size]}",
     ),
     ORDER, "the least of {n} steps: {which}", hindrance=_played,
 )  # fmt: skip
 # "In most of the benchmark configurations": the median over the cells without an emulated accelerator.
 STEP = _claim(
-    "a step's computing takes 1 to 2 s", END, "1 to 2 s", _FIG6, sets.prefetched,
-    Quantity(
+    "a step's computing takes 1 to 2 s", END, "1 to 2 s", _FIG6, sets.prefetch_sets,
+    CellQuantity(
         lambda runs: [runs["compute_s"] * runs.cell["batch_size"] / runs["images"]] * bool(runs.values("compute_s")),
-        by.SECONDS, where=lambda cell: "accelerator" not in emulated(cell), pooled=True,
+        by.SECONDS, where=lambda cell: "accelerator" not in emulated_parts(cell), pooled=True,
     ),
     of.Predicate(1.0, 2.0), "{accelerators}; {cells} cells", machine=f"{BLACKDOG} or {TEGNER}",
 )  # fmt: skip
 TARGETS = _claim(
     "the runtime with checkpoints is lowest to optane, then to ssd, then to hdd", _SAVED, "optane < ssd < hdd", _FIG9,
-    sets.saved, Ratio(WALL, by.along("to", HDD, SSD, OPTANE, per=()), falls=True, name="{first[target]}",
+    sets.checkpoint_sets,
+    CellRatio(WALL, by.pairs_along("to", HDD, SSD, OPTANE, per=()), falls=True, name="{first[target]}",
                        rate="{cell[target]} {median:.4g}"),
     ORDER, "runtimes in s: {rates}",
 )  # fmt: skip
 LIKE_FAST = _claim(
     "with a burst buffer the runtime is that with its fast storage alone", _SAVED, "little difference", _FIG9,
-    sets.saved, Ratio(WALL, partial(_beside, side="fast"), share=True, choose=None, name="{second[cell]}"), FLAT,
+    sets.checkpoint_sets,
+    CellRatio(WALL, partial(_beside, side="fast"), share=True, choose=None, name="{second[cell]}"),
+    FLAT,
     "runtime {second[wall_s]:.4g} s, {first[wall_s]:.4g} s to {first[target]} alone",
 )  # fmt: skip
 GAIN = _claim(
     "a burst buffer checkpoints 2.6 times as fast as its slow storage alone", END, "2.6 times as fast", _FIG9,
-    sets.saved, _gain, of.at_least("2.6", SITE),
+    sets.checkpoint_sets, _gain, of.at_least("2.6", SITE),
     f"{{first[{BLOCKED}]:.3g}} s a checkpoint to {{first[target]}}, {{second[{BLOCKED}]:.3g}} s to"
     " {second[target]}; runtime {first[wall_s]:.3g} s and {second[wall_s]:.3g} s",
 )  # fmt: skip
 # "Roughly 600 MB": one digit is meant. Verdicts test file systems, of which another size of a snapshot says nothing.
 SNAPSHOT = _claim(
-    "a snapshot has roughly 600 MB", END, "600 MB", _FIG9, sets.saved,
-    Quantity(lambda runs: [size / 10**6 for size in runs.values("snapshot_bytes")], by.MB, pooled=True),
-    of.equal("6e2", DIGITS), "{n} runs of {cells} cells", compares=EACH, hindrance=_other_network,
+    "a snapshot has roughly 600 MB", END, "600 MB", _FIG9, sets.checkpoint_sets,
+    CellQuantity(lambda runs: [size / 10**6 for size in runs.values("snapshot_bytes")], by.MB, pooled=True),
+    of.equal_to("6e2", DIGITS), "{n} runs of {cells} cells", compares=EACH, hindrance=_other_network,
     doubt="the paper does not give its network's widths",
 )  # fmt: skip
 LATER = _claim(
     "through a burst buffer a snapshot is on the slow storage later than on the fast", _SAVED, "slow > fast", _FIG10,
-    sets.saved, partial(_drained, later=True), ORDER,
+    sets.checkpoint_sets, partial(_drained, later=True), ORDER,
     "durable after {slow:.3g} s on the slow, {fast:.3g} s on the fast",
 )  # fmt: skip
 DRAIN = _claim(
     "the burst buffer's copying goes on after the application ends", _SAVED, "after the end", _FIG10,
-    sets.saved, partial(_drained, later=False), of.POSITIVE,
+    sets.checkpoint_sets, partial(_drained, later=False), of.POSITIVE,
     "{exposed:.3g} s of copying after the end of training, {cell[target]}",
 )  # fmt: skip
 
@@ -387,7 +395,14 @@ CLAIMS = (
     EQUAL, EXCESS, THREADS_ON_HDD, READS_MORE, LESS_ON_SSD, BATCH, STEP,
     TARGETS, LIKE_FAST, GAIN, SNAPSHOT, LATER, DRAIN,
 )  # fmt: skip
-SETS = (*_ACCESSES.values(), *_BENCHMARKS.values(), sets.pipelines, sets.prefetched, sets.batches, sets.saved)
+SETS = (
+    *_ACCESSES.values(),
+    *_BENCHMARKS.values(),
+    sets.pipeline_sets,
+    sets.prefetch_sets,
+    sets.batch_size_sets,
+    sets.checkpoint_sets,
+)
 
 
 def claims(_: pd.DataFrame) -> Sequence[Claim]:

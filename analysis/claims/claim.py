@@ -44,7 +44,7 @@ class Predicate:
     number: str = ""
     whole: bool = False
 
-    def widened(self, cells: Iterable[Cell]) -> tuple[float, float, float | None]:
+    def widened_range(self, cells: Iterable[Cell]) -> tuple[float, float, float | None]:
         """Return the widened ends and the share that widened them (None: none; NaN: no record has a spread limit)."""
         if not self.tolerance:
             return self.low, self.high, None
@@ -65,8 +65,8 @@ def _rounding(number: str) -> float:
     return 0.5 * 10.0 ** int(Decimal(number).as_tuple().exponent) / float(number)
 
 
-def equal(number: str | float, *tolerance: str | float) -> Predicate:
-    """Return the predicate "our value equals this number"; `number`: text as printed, or a number said in passing."""
+def equal_to(number: str | float, *tolerance: str | float) -> Predicate:
+    """Return the predicate "our value equals this number"; `number`: text as printed, or a number from running text."""
     return Predicate(float(number), float(number), tolerance, number=number if isinstance(number, str) else "")
 
 
@@ -75,12 +75,12 @@ def at_least(number: str, *tolerance: str | float) -> Predicate:
     return Predicate(float(number), math.inf, tolerance, number=number)
 
 
-def below(number: str) -> Predicate:
+def below_bound(number: str) -> Predicate:
     """Return the predicate "our value is below a published bound"."""
     return Predicate(-math.inf, math.nextafter(float(number), -math.inf), number=number)
 
 
-FLAT = equal(0.0, SITE)
+FLAT = equal_to(0.0, SITE)
 """The predicate "the difference (a share) is 0"."""
 POSITIVE = Predicate(math.nextafter(0, 1), math.inf)
 ORDER = Predicate(
@@ -106,7 +106,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Missing:
+class NothingToCompare:
     """The reason why a set has nothing to compare."""
 
     why: str
@@ -142,7 +142,7 @@ class Claim:
     published: str
     recipe: str
     cells: Callable[[Evidence], Iterable[CellSet]]
-    compare: Callable[[CellSet], Iterator[Finding | Missing]]
+    compare: Callable[[CellSet], Iterator[Finding | NothingToCompare]]
     predicate: Predicate
     words: str
     machine: str = ""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from analysis.claims.cell_sets import Cell, CellSet, Values, neighbours
+from analysis.claims.cell_sets import Cell, CellSet, Values, neighbouring_pairs
 from analysis.claims.claim import Finding
 from analysis.statistics.ratio import ratio_of_medians
-from analysis.text import listed
+from analysis.text import join_values
 
 SHARE, TIMES, MB_PER_S, MB, SECONDS, CALLS = "share", "times", "MB/s", "MB", "s", "calls"
 ENDS = ("least", "most")
@@ -24,46 +24,46 @@ Pairs = Callable[[CellSet], Iterable[tuple[Cell, Cell]]]
 Where = Callable[[Cell], bool]
 
 
-def middle(values: Sequence[float], unit: str, cells: Iterable[Cell], words: Mapping[str, Any]) -> Finding:
+def median_finding(values: Sequence[float], unit: str, cells: Iterable[Cell], words: Mapping[str, Any]) -> Finding:
     """Return the finding of a list of values: their median, minimum and maximum."""
     return Finding(statistics.median(values), min(values), max(values), unit, tuple(cells), words)
 
 
-def ratio(values: Values, above: Cell, below: Cell) -> Finding:
+def ratio_finding(values: Values, above: Cell, below: Cell) -> Finding:
     """Return the ratio of two cells' medians with its 95 % interval; `values`: a metric above 0 of each cell's runs."""
     of_medians = ratio_of_medians(values[below["cell"]], values[above["cell"]])
     return Finding(of_medians.value, of_medians.low, of_medians.high, TIMES, (below, above))
 
 
-def over(above: Finding, below: Finding) -> Finding:
+def ratio_of_ratios(above: Finding, below: Finding) -> Finding:
     """Return the ratio of two ratios; its interval is computed from the opposite ends of theirs."""
     ends = above.ours / below.ours, above.low / below.high, above.high / below.low
     return Finding(*ends, TIMES, (*above.cells, *below.cells))
 
 
-def of_all(name: str, steps: Steps) -> Steps:
+def step_with_all_cells(name: str, steps: Steps) -> Steps:
     """Return the named step with the cells of all steps: the choice among them rests on all."""
     cells = {cell["cell"]: cell for each in steps.values() for cell in each.cells}
     return {name: replace(steps[name], cells=tuple(cells.values()))}
 
 
-def weakest(steps: Steps) -> Steps:
+def weakest_step(steps: Steps) -> Steps:
     """Return the step with the lowest lower end of its interval, as a mapping of one (or none)."""
-    return of_all(min(steps, key=lambda name: steps[name].low), steps) if steps else {}
+    return step_with_all_cells(min(steps, key=lambda name: steps[name].low), steps) if steps else {}
 
 
-def usual(steps: Steps) -> Steps:
+def lower_median_step(steps: Steps) -> Steps:
     """Return the lower median of several steps: more than half of the steps reach it; empty for fewer than two."""
     names = sorted(steps, key=lambda name: steps[name].ours)
-    return of_all(names[(len(names) - 1) // 2], steps) if len(names) > 1 else {}
+    return step_with_all_cells(names[(len(names) - 1) // 2], steps) if len(names) > 1 else {}
 
 
-def nearest(number: float) -> Choice:
+def nearest_step(number: float) -> Choice:
     """Return a function that chooses the step whose value is nearest to a number."""
     return lambda steps: dict(sorted(steps.items(), key=lambda item: abs(item[1].ours - number))[:1])
 
 
-def along(axis: str, *values: Any, per: Sequence[str] = ("storage",), where: Where = lambda _: True) -> Pairs:
+def pairs_along(axis: str, *values: Any, per: Sequence[str] = ("storage",), where: Where = lambda _: True) -> Pairs:
     """Return a function that pairs cells of a set: in each line (cells that share `per`) those at successive `values`.
 
     Without `values` a cell is paired with that of the next larger value on the axis; see also `ENDS`.
@@ -74,7 +74,7 @@ def along(axis: str, *values: Any, per: Sequence[str] = ("storage",), where: Whe
         for cell in filter(where, group.cells):
             lines.setdefault(tuple(cell[name] for name in per), []).append(cell)
         if not values:
-            return [pair for line in lines.values() for pair in neighbours(line, axis)]
+            return [pair for line in lines.values() for pair in neighbouring_pairs(line, axis)]
         at = [{cell[axis]: cell for cell in line} for line in lines.values()]
         common = set.intersection(*(set(line) for line in at)) if len(at) > 1 else set()
         chain = values if values != ENDS else (min(common), max(common)) if len(common) > 1 else ()
@@ -85,7 +85,7 @@ def along(axis: str, *values: Any, per: Sequence[str] = ("storage",), where: Whe
 
 
 @dataclass(frozen=True)
-class Ratio:
+class CellRatio:
     """A comparison: the ratio of a metric between two cells, the second cell of a pair over the first.
 
     Attributes
@@ -106,7 +106,7 @@ class Ratio:
     pairs: Pairs
     falls: bool = False
     share: bool = False
-    choose: Choice | None = weakest
+    choose: Choice | None = weakest_step
     name: str = "{first[storage]}"
     entry: str = "{name} {ours:.2f}"
     rate: str = "{cell[storage]} {median:.4g}"
@@ -123,7 +123,7 @@ class Ratio:
         values, steps = group.values(self.metric), {}
         measured = [cell for cell in group.cells if cell["cell"] in values]
         for first, second in self.pairs(replace(group, cells=measured)):
-            step = ratio(values, first, second) if self.falls else ratio(values, second, first)
+            step = ratio_finding(values, first, second) if self.falls else ratio_finding(values, second, first)
             if self.share:
                 step = replace(step, ours=step.ours - 1, low=step.low - 1, high=step.high - 1, unit=SHARE)
             steps[self.name.format(first=first, second=second)] = step
@@ -136,7 +136,7 @@ class Ratio:
         values = group.values(self.metric)
         rates = (self.rate.format(cell=cell, median=statistics.median(values[cell["cell"]])) for cell in cells)
         nearer = ", the nearer counts" if len(steps) > 1 else ""
-        return {"steps": listed(entries), "nearer": nearer, "n": len(steps), "rates": listed(rates)}
+        return {"steps": join_values(entries), "nearer": nearer, "n": len(steps), "rates": join_values(rates)}
 
     def ends(self, step: Finding) -> dict[str, Cell]:
         """Return the first and the second cell of a step."""
@@ -145,15 +145,15 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Over:
+class RatioOfRatios:
     """A comparison: the ratio of two ratios; of several, the weakest.
 
     The gains of the storages `above` over those of the storages `below` (if empty, of all others), which must all be
     there; or, with `after`, over another gain of the same line of cells.
     """
 
-    gain: Ratio
-    after: Ratio | None = None
+    gain: CellRatio
+    after: CellRatio | None = None
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
 
@@ -170,16 +170,16 @@ class Over:
             others = [name for name, storage in names.items() if storage not in self.above]
             whole = {*self.above, *self.below} <= {*names.values()}
             pairs = {f"{one} {two}": (above[one], two) for one in self.above for two in below or others if whole}
-        steps = {name: over(gains[one], later[two]) for name, (one, two) in pairs.items()}
-        for name, chosen in weakest(steps).items():
+        steps = {name: ratio_of_ratios(gains[one], later[two]) for name, (one, two) in pairs.items()}
+        for name, chosen in weakest_step(steps).items():
             gain, last = gains[pairs[name][0]], later[pairs[name][1]]
             words = self.gain.words(group, gains) | self.gain.ends(gain) | {"gain": gain.ours, "last": last.ours}
-            entries = listed(f"{each} {step.ours:.2f}" for each, step in steps.items())
+            entries = join_values(f"{each} {step.ours:.2f}" for each, step in steps.items())
             yield replace(chosen, words=words | {"which": name, "gains": words["steps"], "steps": entries})
 
 
 @dataclass(frozen=True)
-class Metrics:
+class CellMetrics:
     """The metrics of one cell's runs: `metrics[name]` is the median, 0 if there is no value."""
 
     group: CellSet
@@ -195,21 +195,21 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class Quantity:
+class CellQuantity:
     """A quantity of a single cell: the median of its values with their range.
 
     `of` is a metric of the runs, or a function that returns a cell's values (or none). `pooled`: the values of all
     cells are one quantity.
     """
 
-    of: str | Callable[[Metrics], Sequence[float]]
+    of: str | Callable[[CellMetrics], Sequence[float]]
     unit: str
     where: Where = lambda _: True
     pooled: bool = False
 
     def __call__(self, group: CellSet) -> Iterator[Finding]:
         """Yield the findings that the verdicts on a set rest on."""
-        metrics = [Metrics(group, cell) for cell in group.cells if self.where(cell)]
+        metrics = [CellMetrics(group, cell) for cell in group.cells if self.where(cell)]
         values_of = [(one, one.values(self.of) if isinstance(self.of, str) else self.of(one)) for one in metrics]
         measured = [(one, values) for one, values in values_of if values]
         for part in [measured] if self.pooled and measured else [[one] for one in measured]:
@@ -217,6 +217,6 @@ class Quantity:
             words = {
                 "median": part[0][0], "cell": cells[0], "cells": len(cells), "n": len(values),
                 "host": cells[0]["host"] or "an unknown host",
-                "accelerators": listed(cell["accelerator"] for cell in cells),
+                "accelerators": join_values(cell["accelerator"] for cell in cells),
             }  # fmt: skip
-            yield middle(values, self.unit, cells, words)
+            yield median_finding(values, self.unit, cells, words)

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from analysis.claims import chien2018, nersc2018, tfdarshan2020
-from analysis.claims.cell_sets import Cell, CellSet, Evidence, by_model, emulated
-from analysis.claims.claim import ANY_SITE, EACH, SIZES, STORAGES, Claim, Finding, Missing
+from analysis.claims.cell_sets import Cell, CellSet, Evidence, emulated_parts, model_names
+from analysis.claims.claim import ANY_SITE, EACH, SIZES, STORAGES, Claim, Finding, NothingToCompare
 from analysis.records.frame import Row, json_rows
 from analysis.statistics import comparable
-from analysis.text import listed
+from analysis.text import join_values
 
 SMOKE = "smoke"
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
@@ -33,7 +33,7 @@ COLUMNS = [
 PAPERS = (chien2018, nersc2018, tfdarshan2020)
 
 
-def checklist(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def judge_all_claims(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the verdicts on all claims: one row per claim and set of cells and, below it, one per pair (`COLUMNS`).
 
     Each claim on a measured benchmark has a row: without cells or with too few it is `not measured`, and `measure` has
@@ -41,7 +41,7 @@ def checklist(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     (JSON, low and high) are in `unit`; `tolerance` is a share. `cells` are ids separated by blanks. Rows of a set are
     in the paper's order; `about` is empty if nothing was measured, `pair` if the verdict is on the whole set.
 
-    `table` and `runs` are as `analysis.figures.all.specs` takes them.
+    `table` and `runs` are as `analysis.figures.all.chart_specs` takes them.
     """
     evidence = Evidence(table, runs)
     about = [group.about for paper in PAPERS for cells in paper.SETS for group in evidence.sets(cells)]
@@ -62,22 +62,25 @@ def _of_claim(claim: Claim, evidence: Evidence) -> list[Row]:
 
 def _of_set(claim: Claim, group: CellSet) -> Iterator[Row]:
     findings = list(claim.compare(group))
-    rows, cells = [judge(claim, finding) for finding in findings], [cell for each in findings for cell in each.cells]
+    rows, cells = (
+        [judge_finding(claim, finding) for finding in findings],
+        [cell for each in findings for cell in each.cells],
+    )
     yield from [_in_all(claim, rows, cells, group.asked)] if claim.in_all and cells else []
     yield from rows
 
 
-def judge(claim: Claim, finding: Finding | Missing) -> Row:
+def judge_finding(claim: Claim, finding: Finding | NothingToCompare) -> Row:
     """Return the row of a finding, with the verdict by the claim's predicate."""
-    if isinstance(finding, Missing):
+    if isinstance(finding, NothingToCompare):
         return _row(claim, NOT_MEASURED, finding.why, finding.cells)
     cells, words = finding.cells, [claim.words.format_map(finding.words)]
     hindrance = claim.hindrance(cells) or _hindrance(claim, cells)
     verdict, why = (NOT_COMPARABLE, hindrance) if hindrance else _verdict(claim, finding)
     if verdict == DIFFERS:
-        words += [claim.doubt] if claim.doubt else by_model(cells)
+        words += [claim.doubt] if claim.doubt else model_names(cells)
         verdict = NOT_COMPARABLE if claim.doubt else DIFFERS
-    _, _, tolerance = claim.predicate.widened(cells)
+    _, _, tolerance = claim.predicate.widened_range(cells)
     return _row(claim, verdict, "; ".join([why, *words] if why else words), cells) | {
         "pair": finding.pair, "ours": finding.ours, "unit": finding.unit,
         "interval": json.dumps([round(finding.low, 6), round(finding.high, 6)]),
@@ -88,36 +91,36 @@ def judge(claim: Claim, finding: Finding | Missing) -> Row:
 
 def _row(claim: Claim, verdict: str, why: str, cells: Sequence[Cell] = ()) -> Row:
     """Return a row without our value and interval."""
-    played = ", ".join(dict.fromkeys(part for cell in cells for part in emulated(cell)))
+    played = ", ".join(dict.fromkeys(part for cell in cells for part in emulated_parts(cell)))
     return {
         "claim": claim.text, "kind": "device" if claim.machine else "shape", "about": "", "pair": "",
         "source": f"{claim.paper}, {claim.place}", "published": claim.published, "ours": None, "unit": "",
         "interval": "", "tolerance": None, "tolerance_from": "", "verdict": verdict, "why": why,
-        "emulated": f"{BY_MODEL}: {played}" if by_model(cells) else played, "measure": claim.measure,
+        "emulated": f"{BY_MODEL}: {played}" if model_names(cells) else played, "measure": claim.measure,
         "cells": " ".join(dict.fromkeys(cell["cell"] for cell in cells)),
     }  # fmt: skip
 
 
 def _verdict(claim: Claim, finding: Finding) -> tuple[str, str]:
     """Return the verdict on a comparable finding, and the reason if it is *not comparable* after all."""
-    low, high, tolerance = claim.predicate.widened(finding.cells)
+    low, high, tolerance = claim.predicate.widened_range(finding.cells)
     if tolerance is not None and math.isnan(tolerance):
         return NOT_COMPARABLE, "the records name no tolerance (limit of the check spread)"
     within = low <= finding.low and finding.high <= high
     beyond = finding.high < low or high < finding.low
     unstable = [cell["cell"] for cell in finding.cells if cell["unstable"] is True]
     if unstable and not within and not beyond:
-        return NOT_COMPARABLE, f"unstable: the runs of {listed(unstable)} scatter too widely to tell"
+        return NOT_COMPARABLE, f"unstable: the runs of {join_values(unstable)} scatter too widely to tell"
     return HOLDS if (within if claim.predicate.whole else low <= finding.ours <= high) else DIFFERS, ""
 
 
 def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
     """Return the reason why cells cannot be compared with a claim; empty if they can."""
     across, sizes = claim.compares == STORAGES, claim.compares == SIZES
-    unlike = "" if claim.compares == EACH else comparable.unlike(cells, across=across, sizes=sizes)
-    if why := unlike or comparable.weak(cells):
+    unlike = "" if claim.compares == EACH else comparable.forbidding_differences(cells, across=across, sizes=sizes)
+    if why := unlike or comparable.reason_for_weak_proof(cells):
         return why
-    small = any(cell["size"] == SMOKE for cell in cells) and not (claim.emulable and by_model(cells))
+    small = any(cell["size"] == SMOKE for cell in cells) and not (claim.emulable and model_names(cells))
     if claim.predicate.number and small:
         return "size smoke is a small version of the paper's experiment"
     # A number of the paper's own devices says nothing of other devices, unless they emulate it.
@@ -125,9 +128,9 @@ def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
         cell["site"] or "none"
         for cell in cells
         if claim.machine and cell["site"] not in claim.machine.split(" or ")
-        and not (claim.emulable and "storage" in emulated(cell))
+        and not (claim.emulable and "storage" in emulated_parts(cell))
     ]  # fmt: skip
-    return f"a number of the paper's own {claim.machine}, and this is site {listed(strange)}" if strange else ""
+    return f"a number of the paper's own {claim.machine}, and this is site {join_values(strange)}" if strange else ""
 
 
 def _in_all(claim: Claim, pairs: Sequence[Row], cells: Sequence[Cell], asked: int) -> Row:
@@ -142,19 +145,19 @@ def _in_all(claim: Claim, pairs: Sequence[Row], cells: Sequence[Cell], asked: in
     return _row(claim, verdict, "; ".join(why), cells) | ours
 
 
-def well(tested: pd.DataFrame, *, strict: bool) -> bool:
+def no_claim_differs(tested: pd.DataFrame, *, strict: bool) -> bool:
     """Return whether no claim differs; `strict`: whether all hold, on hardware. Rows of pairs are not counted."""
     whole = tested[tested["pair"] == ""]
     held = (whole["verdict"] == HOLDS) & (whole["emulated"] == "")
     return bool(held.all() if strict else (whole["verdict"] != DIFFERS).all())
 
 
-def as_json(tested: pd.DataFrame) -> list[dict[str, object]]:
+def verdicts_as_json(tested: pd.DataFrame) -> list[dict[str, object]]:
     """Return the rows for JSON: an interval as two numbers, cells as a list, null for a missing value."""
     rows = json_rows(tested)
     return [row | {"interval": json.loads(row["interval"] or "null"), "cells": row["cells"].split()} for row in rows]
 
 
-def kind_of(emulated: str) -> str:
+def kind_of_verdict(emulated: str) -> str:
     """Return the kind of a verdict by its column `emulated`: `""` (on hardware), `EMULATED` or `BY_MODEL`."""
     return BY_MODEL if emulated.startswith(BY_MODEL) else EMULATED * bool(emulated)

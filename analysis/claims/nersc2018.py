@@ -16,9 +16,9 @@ import pandas as pd
 
 from analysis.claims import comparisons as by
 from analysis.claims.cell_sets import Cell, CellSet, Evidence, cell_sets
-from analysis.claims.claim import ORDER, SIZES, Claim, Finding, Missing, Predicate
-from analysis.claims.comparisons import Over, Ratio
-from analysis.statistics.selection import CLIMATE, HEPCNN, NODES, SHUFFLE, SYNC, by_nodes, workloads
+from analysis.claims.claim import ORDER, SIZES, Claim, Finding, NothingToCompare, Predicate
+from analysis.claims.comparisons import CellRatio, RatioOfRatios
+from analysis.statistics.selection import CLIMATE, HEPCNN, NODES, SHUFFLE, SYNC, sets_by_nodes, workloads
 
 PAPER = "NERSC 2018"
 LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
@@ -34,14 +34,14 @@ NEAR = 0.10
 def _nodes(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of cells of one storage that differ in nodes and shuffling."""
     yield from _lines(
-        cell_sets(evidence, by_nodes(workloads(evidence.table, evidence.runs)), more=COLUMNS, prefix="NERSC: ")
+        cell_sets(evidence, sets_by_nodes(workloads(evidence.table, evidence.runs)), more=COLUMNS, prefix="NERSC: ")
     )
 
 
 def _grown(evidence: Evidence, benchmark: str, setting: str) -> Iterator[CellSet]:
     """Yield sets of cells of a benchmark with the same number of nodes that differ in a setting."""
     cells = workloads(evidence.table, evidence.runs)
-    sets = by_nodes(cells[cells["benchmark"] == benchmark], {setting, "data"})
+    sets = sets_by_nodes(cells[cells["benchmark"] == benchmark], {setting, "data"})
     for group in cell_sets(evidence, sets, more=COLUMNS, prefix="NERSC: "):
         for nodes in sorted({cell[NODES] for cell in group.cells}):
             alike = [cell for cell in group.cells if cell[NODES] == nodes]
@@ -74,17 +74,17 @@ def _shuffled(group: CellSet) -> list[tuple[Cell, Cell]]:
     return [(local, everywhere) for local, everywhere in both if local and everywhere]
 
 
-def _longer(group: CellSet) -> Iterator[Finding | Missing]:
+def _longer(group: CellSet) -> Iterator[Finding | NothingToCompare]:
     """Yield the ratio of a rank's read time with global shuffling to that with local, on the same number of nodes."""
     cold = "; ".join(
         f"not in memory at {local[NODES]}: {_cold(local)} locally, {_cold(everywhere)} globally"
         for local, everywhere in _shuffled(group)
     )
-    longer = Ratio("read_s", _shuffled, name="{first[nodes]} nodes", entry="{name} {ours:.2f} times")
+    longer = CellRatio("read_s", _shuffled, name="{first[nodes]} nodes", entry="{name} {ours:.2f} times")
     for finding in longer(group):
         yield replace(finding, words={"steps": str(finding.words["steps"]).replace(", ", "; "), "cold": cold})
     if not cold and any(cell[SHUFFLE] and cell["cell"] in group.values("read_s") for cell in group.cells):
-        yield Missing("no number of nodes above 1 is done with local and with global shuffling")
+        yield NothingToCompare("no number of nodes above 1 is done with local and with global shuffling")
 
 
 def _foreseen(group: CellSet) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _foreseen(group: CellSet) -> Iterator[Finding]:
     if steps:
         worst = max(steps, key=lambda name: abs(steps[name].ours - 1))
         shares = ", ".join(f"{name} {step.ours:.2f}" for name, step in steps.items())
-        yield replace(by.of_all(worst, steps)[worst], words={"shares": shares})
+        yield replace(by.step_with_all_cells(worst, steps)[worst], words={"shares": shares})
 
 
 def _cold(cell: Cell) -> str:
@@ -121,7 +121,7 @@ def _by_shuffle(group: CellSet, benchmark: str, compare: Callable[[CellSet], Ite
             yield replace(finding, words=words, pair="shuffle global" if shuffle == "global" else "")
 
 
-def _with_memory(group: CellSet, compare: Ratio) -> Iterator[Finding]:
+def _with_memory(group: CellSet, compare: CellRatio) -> Iterator[Finding]:
     """Yield the findings of a comparison; the words also say how many files of each cell were not in memory."""
     for finding in compare(group):
         cold = [f"; not in memory with {cell[EPOCHS]}: {_cold(cell)}" for cell in finding.cells]
@@ -146,7 +146,7 @@ def _claim(text: str, place: str, published: str, recipe: str, *how: Any, **more
 
 _HEP, _CDB = "slides on HEPCNNB", "slides on CDB"
 _TITLES = {HEPCNN: ("HEPCNNB", "hepcnn", "read_s"), CLIMATE: ("CDB", "cdb", "load_s")}
-_MORE_NODES = by.along(NODES, per=())
+_MORE_NODES = by.pairs_along(NODES, per=())
 _STEP = "{first[nodes]} to {second[nodes]} nodes"
 _WEAKEST = "{shuffle}weakest from {which}; times: {steps}"
 
@@ -163,8 +163,8 @@ WITH_EPOCHS = _claim(
     "HEPCNNB: with global shuffling the share of I/O grows with the epochs", _HEP,
     "the bottleneck can become more severe", "hepcnn benchmark.epochs=2,5,10",
     partial(_grown, benchmark=HEPCNN, setting=EPOCHS),
-    partial(_with_memory, compare=Ratio(
-        "read_s/wall_s", by.along(EPOCHS, per=(), where=lambda cell: cell[SHUFFLE] == "global"),
+    partial(_with_memory, compare=CellRatio(
+        "read_s/wall_s", by.pairs_along(EPOCHS, per=(), where=lambda cell: cell[SHUFFLE] == "global"),
         name=f"{{first[{EPOCHS}]}} to {{second[{EPOCHS}]}} epochs",
     )),
     ORDER, "times: {steps}{cold}", hindrance=lambda cells: _shared(cells) or _as_many(cells),
@@ -174,14 +174,14 @@ WITH_DATA = _claim(
     "8.7 % of 3.5 TB, 3.6 % of HEPCNNB's 0.5 TB at 64 nodes",
     f"cdb +size=lab benchmark.control=none iterations=null {FILES}=65,129,257",
     partial(_grown, benchmark=CLIMATE, setting=FILES),
-    Ratio("load_s/wall_s", by.along(FILES, per=(), where=lambda cell: isinstance(cell[FILES], int)),
+    CellRatio("load_s/wall_s", by.pairs_along(FILES, per=(), where=lambda cell: isinstance(cell[FILES], int)),
           name=f"{{first[{FILES}]}} to {{second[{FILES}]}} files"),
     ORDER, "times: {steps}", compares=SIZES, hindrance=_as_many,
 )  # fmt: skip
 SHARE = {
     name: _claim(
         f"{title}: the share of I/O grows with the nodes", f"slides on {title}", published, recipe, _nodes,
-        partial(_by_shuffle, benchmark=name, compare=Ratio(f"{read}/wall_s", _MORE_NODES, name=_STEP)),
+        partial(_by_shuffle, benchmark=name, compare=CellRatio(f"{read}/wall_s", _MORE_NODES, name=_STEP)),
         ORDER, _WEAKEST,
     )
     for (name, (title, recipe, read)), published in zip(
@@ -191,8 +191,9 @@ SHARE = {
 TRAINING = {
     name: _claim(
         f"{title}: training gains more from more nodes than I/O", f"slides on {title}", "training > I/O", recipe,
-        _nodes, partial(_by_shuffle, benchmark=name, compare=Over(
-            Ratio("compute_s", _MORE_NODES, name=_STEP, falls=True), Ratio(read, _MORE_NODES, name=_STEP, falls=True),
+        _nodes, partial(_by_shuffle, benchmark=name, compare=RatioOfRatios(
+            CellRatio("compute_s", _MORE_NODES, name=_STEP, falls=True),
+            CellRatio(read, _MORE_NODES, name=_STEP, falls=True),
         )),
         ORDER, _WEAKEST,
     )

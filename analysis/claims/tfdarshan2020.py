@@ -17,11 +17,11 @@ import pandas as pd
 from analysis import paper
 from analysis.claims import claim as of
 from analysis.claims import comparisons as by
-from analysis.claims.cell_sets import Cell, CellSet, Evidence, cell_sets, cells_of, emulated
+from analysis.claims.cell_sets import Cell, CellSet, Evidence, cell_sets, cells_of, emulated_parts
 from analysis.claims.claim import CELLS, EACH, FLAT, ORDER, SITE, Claim
-from analysis.claims.comparisons import Metrics, Quantity, Ratio
-from analysis.records.settings import describe
-from analysis.statistics.selection import families
+from analysis.claims.comparisons import CellMetrics, CellQuantity, CellRatio
+from analysis.records.settings import describe_settings
+from analysis.statistics.selection import sets_of_settings
 from analysis.traces.posix import AGREEMENT, EVERY
 
 PAPER = "tf-Darshan (Chien et al. 2020)"
@@ -43,17 +43,17 @@ SIZES = tuple(f"posix_read_size_{place}" for place in range(10))  # Darshan's bi
 TO_100_B, TO_1_MIB = SIZES[0], SIZES[4]  # from 0 B, and from 100 KiB
 
 
-def profiled(table: pd.DataFrame) -> pd.DataFrame:
+def profiled_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the cells whose POSIX calls were profiled."""
     return table[table[POSIX].notna()] if {POSIX, "threads"} <= set(table) else table[:0]
 
 
-def unlike_in_profile(table: pd.DataFrame) -> list[tuple[Cell, Cell]]:
+def pairs_by_profile(table: pd.DataFrame) -> list[tuple[Cell, Cell]]:
     """Return pairs of done cells with equal settings: one not profiled, one with every call recorded in one window."""
-    if profiled(table).empty:
+    if profiled_rows(table).empty:
         return []
     pairs = []
-    for rows in families(table[table["threads"].notna()], PROFILE, ["storage", "threads"]).values():
+    for rows in sets_of_settings(table[table["threads"].notna()], PROFILE, ["storage", "threads"]).values():
         undivided = rows[EVERY].isna() if EVERY in rows else rows[POSIX].notna()
         plain, traced = (cells_of(rows[rows[POSIX].isna()]), cells_of(rows[(rows[POSIX] == "trace") & undivided]))
         pairs += [(plain[0], traced[0])] if len(plain) == len(traced) == 1 else []
@@ -62,14 +62,14 @@ def unlike_in_profile(table: pd.DataFrame) -> list[tuple[Cell, Cell]]:
 
 def _pairs(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of two cells: one not profiled and the profiled one with otherwise equal settings."""
-    for plain, traced in unlike_in_profile(evidence.table):
-        about = describe({**traced["series_key"].facts, "threads": traced["threads"]})
+    for plain, traced in pairs_by_profile(evidence.table):
+        about = describe_settings({**traced["series_key"].facts, "threads": traced["threads"]})
         yield CellSet(f"tf-Darshan: {traced['benchmark']}, {about}", (plain, traced), evidence)
 
 
 def _profiled(evidence: Evidence) -> Iterator[CellSet]:
     """Yield sets of profiled cells that differ in storage, threads and staging."""
-    sets = families(profiled(evidence.table), OF_STAGING)
+    sets = sets_of_settings(profiled_rows(evidence.table), OF_STAGING)
     for group in cell_sets(evidence, sets, WALL, [STAGING], prefix="tf-Darshan: "):
         cells = [{**cell, STAGING: cell[STAGING] if isinstance(cell[STAGING], str) else ""} for cell in group.cells]
         yield replace(group, cells=[cell for cell in cells if cell["cell"] in evidence.values("posix_reads")])
@@ -83,7 +83,7 @@ def _trainings(evidence: Evidence, benchmark: str, *, first: bool = False) -> It
         if whole and (facts.get("benchmark"), facts.get("dataset.name")) == (benchmark, DATASETS[benchmark]):
             own = [cell for cell in group.cells if not cell[STAGING]]
             own = sorted(own, key=lambda cell: (cell["storage"], cell["threads"]))[:1]
-            opened = [cell for cell in own if Metrics(group, cell)["posix_opens"]]
+            opened = [cell for cell in own if CellMetrics(group, cell)["posix_opens"]]
             yield replace(group, cells=opened) if first else group
 
 
@@ -95,8 +95,8 @@ def _staged(group: CellSet) -> Iterator[tuple[Cell, Cell]]:
             yield at[threads, ""], cell
 
 
-def _bandwidth(pairs: by.Pairs) -> Ratio:
-    return Ratio(BANDWIDTH, pairs, choose=None, name="{second[cell]}", rate="{median:.3g}")
+def _bandwidth(pairs: by.Pairs) -> CellRatio:
+    return CellRatio(BANDWIDTH, pairs, choose=None, name="{second[cell]}", rate="{median:.3g}")
 
 
 def _plain(storage: str) -> by.Where:
@@ -104,11 +104,11 @@ def _plain(storage: str) -> by.Where:
 
 
 def _played(cells: Sequence[Cell]) -> str:
-    played = any("accelerator" in emulated(cell) for cell in cells)
-    return "the step of an emulated accelerator is as long as it was told to be" if played else ""
+    played = any("accelerator" in emulated_parts(cell) for cell in cells)
+    return "the step of an emulated accelerator has the configured length" if played else ""
 
 
-def _share(part: str) -> Callable[[Metrics], Sequence[float]]:
+def _share(part: str) -> Callable[[CellMetrics], Sequence[float]]:
     """Return a function from a cell's metrics to the share of its reads in one bin of sizes."""
     return lambda runs: [runs[part] / total] if (total := sum(runs[name] for name in SIZES)) else ()
 
@@ -130,24 +130,24 @@ _RATES = "{rates} MB/s"
 WINDOWS = _claim(
     "the MB/s of each window are those of the system's trace", "Figs 3, 4: they agree",
     "tfdarshan_fig3,tfdarshan_fig4", _profiled,
-    Quantity(lambda runs: [value - 1 for value in runs.values(AGREEMENT)], by.SHARE), FLAT,
+    CellQuantity(lambda runs: [value - 1 for value in runs.values(AGREEMENT)], by.SHARE), FLAT,
     "of each of {n} runs the middle window, over the trace, less one; {cell[storage]}",
 )  # fmt: skip
 OVERHEAD = _claim(
     "seeing every call makes a run at most 20 % longer", "Fig 5: 10 to 20 %, by hand 0.6 to 7 %",
     "tfdarshan_fig5,tfdarshan_fig5_malware", _pairs,
-    Ratio(WALL, lambda group: [(group.cells[0], group.cells[1])], share=True, choose=None),
+    CellRatio(WALL, lambda group: [(group.cells[0], group.cells[1])], share=True, choose=None),
     of.Predicate(-math.inf, math.nextafter(OVERHEAD_SHARES[1], -math.inf)), "profile.posix=trace, {second[storage]}",
     compares=CELLS,
 )  # fmt: skip
 STREAMS = _claim(
     "checkpoints are written by fwrite, and each call is seen",
     f"Fig 6: {10 * FWRITES_A_CHECKPOINT:,} in ten checkpoints", "tfdarshan_fig6", _profiled,
-    Quantity(lambda runs: runs.values(FWRITES) if runs.values("checkpoints_asked") else (), by.CALLS), of.POSITIVE,
+    CellQuantity(lambda runs: runs.values(FWRITES) if runs.values("checkpoints_asked") else (), by.CALLS), of.POSITIVE,
     "{median[posix_stream_writes/checkpoints_asked]:g} in each of {median[checkpoints_asked]:g} checkpoints",
 )  # fmt: skip
 TWICE, NOTHING, NEITHER = (
-    _claim(text, figure, _FIG7, _ONE_OF_IMAGENET, Quantity(quantity, unit), of.equal(number, SITE), _CALLS)
+    _claim(text, figure, _FIG7, _ONE_OF_IMAGENET, CellQuantity(quantity, unit), of.equal_to(number, SITE), _CALLS)
     for text, figure, quantity, unit, number in (
         ("ImageNet: two reads for each open", "Fig 7: 128 K opens, 256 K reads",
          lambda runs: [runs["posix_reads"] / runs["posix_opens"]], by.TIMES, 2.0),
@@ -157,7 +157,7 @@ TWICE, NOTHING, NEITHER = (
     )
 )  # fmt: skip
 WHOLE, FOLLOWS = (
-    _claim(text, "Fig 9: most", _FIG9, _ONE_OF_MALWARE, Quantity(quantity, by.SHARE), MOST, _CALLS)
+    _claim(text, "Fig 9: most", _FIG9, _ONE_OF_MALWARE, CellQuantity(quantity, by.SHARE), MOST, _CALLS)
     for text, quantity in (
         ("Malware: most reads return between 100 KiB and 1 MiB", _share(TO_1_MIB)),
         ("Malware: most reads follow the one before", lambda runs: [runs["posix_consecutive"]]),
@@ -166,7 +166,7 @@ WHOLE, FOLLOWS = (
 WAITS = {
     name: _claim(
         f"{title}: a training waits for its input most of its time", figure, recipe, cells,
-        Quantity(lambda runs: [runs["load_s"] / runs[WALL]], by.SHARE), MOST, _WHERE, hindrance=_played,
+        CellQuantity(lambda runs: [runs["load_s"] / runs[WALL]], by.SHARE), MOST, _WHERE, hindrance=_played,
     )
     for name, title, figure, recipe, cells in (
         (IMAGENET, "ImageNet", "Fig 7: 96 %", _FIG7, _ONE_OF_IMAGENET),
@@ -175,12 +175,13 @@ WAITS = {
 }  # fmt: skip
 SCALES = _claim(
     "lustre: 28 threads read ImageNet 8 times as fast as one", "Fig 7: 8 times", _FIG7, _ON_LUSTRE,
-    _bandwidth(by.along("threads", 1, 28, per=("name",), where=_plain(LUSTRE))), of.equal("8", SITE, of.DIGITS), _RATES,
+    _bandwidth(by.pairs_along("threads", 1, 28, per=("name",), where=_plain(LUSTRE))),
+    of.equal_to("8", SITE, of.DIGITS), _RATES,
     compares=CELLS, emulable=True,
 )  # fmt: skip
 FEWER = _claim(
     "hdd: 16 threads read Malware slower than one", "Fig 11: 77 MB/s after 94", _FIG9, _ON_HDD,
-    _bandwidth(by.along("threads", 16, 1, per=("name",), where=_plain(HDD))), ORDER, _RATES, compares=CELLS,
+    _bandwidth(by.pairs_along("threads", 16, 1, per=("name",), where=_plain(HDD))), ORDER, _RATES, compares=CELLS,
 )  # fmt: skip
 STAGED = _claim(
     "hdd: Malware's small files, 8 % of its bytes, on a faster storage: 19 % more MB/s", "Fig 12: 1.19 times",
@@ -197,4 +198,4 @@ SETS = (_pairs, _profiled)
 
 def claims(table: pd.DataFrame) -> Sequence[Claim]:
     """Return the claims of the paper; none if no cell was profiled."""
-    return () if profiled(table).empty else CLAIMS
+    return () if profiled_rows(table).empty else CLAIMS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from analysis.cli.command import campaign_folder, guarded, parser_of
+from analysis.cli.command import campaign_folder, parser_of, run_guarded
 
 USAGE = """\
 python -m campaign verdicts [campaign_dir] [--json] [--junit FILE] [--strict]
@@ -39,33 +39,33 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="each claim must be measured, comparable, and hold; not on what is emulated",
+        help="each claim must be measured, be comparable and hold; results of emulated storage do not count",
     )
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))
+    return run_guarded(lambda: report_claims(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))
 
 
-def report(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> int:
+def report_claims(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> int:
     """Print the verdicts on a folder of records, and write them to `junit` if given; return the exit code.
 
     Raises AnalysisError if there is no readable record, or if the output cannot be written.
     """
-    from analysis.records.read_records import read  # noqa: PLC0415 - these keep pandas out of --help
+    from analysis.records.read_records import read_records  # noqa: PLC0415 - these keep pandas out of --help
 
-    found = read(folder, lambda: import_module("analysis.frames"))
+    found = read_records(folder, lambda: import_module("analysis.frames"))
     from analysis.claims import judge_claim  # noqa: PLC0415
     from analysis.figures.kit import save  # noqa: PLC0415
-    from analysis.frames import measured  # noqa: PLC0415
+    from analysis.frames import medians_and_runs  # noqa: PLC0415
     from analysis.output import junit as xml  # noqa: PLC0415
     from analysis.output import terminal  # noqa: PLC0415
 
-    tested = judge_claim.checklist(*measured(folder, found))
+    tested = judge_claim.judge_all_claims(*medians_and_runs(folder, found))
     if junit:
-        save.write(junit, xml.document(tested))
+        save.write_file(junit, xml.junit_xml(tested))
     if as_json:
-        print(json.dumps(judge_claim.as_json(tested), indent=1))
+        print(json.dumps(judge_claim.verdicts_as_json(tested), indent=1))
     else:
-        terminal.put(*terminal.verdicts(tested, whole=True))
-    if not judge_claim.well(tested, strict=strict):
+        terminal.print_text(*terminal.verdict_texts(tested, whole=True))
+    if not judge_claim.no_claim_differs(tested, strict=strict):
         return EXIT_DIFFERS
     return EXIT_UNREAD if found.skipped else 0

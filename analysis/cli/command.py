@@ -10,13 +10,13 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from jobs.errors import JobError
 from jobs.model.codes import ExitCode
-from jobs.parser import Parser
+from jobs.parser import ProgramParser
 from jobs.terminal import complain
 
 
-def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> Parser:
+def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> ProgramParser:
     """Return the parser of a verb."""
-    return Parser(program, usage, about, epilog)
+    return ProgramParser(program, usage, about, epilog)
 
 
 def campaign_folder(text: str) -> Path:
@@ -24,7 +24,7 @@ def campaign_folder(text: str) -> Path:
     return Path(text.removeprefix("campaign_dir="))
 
 
-def version() -> str:
+def installed_version() -> str:
     """Return the installed version, or a note that the source is not installed."""
     try:
         return importlib.metadata.version("tfio-campaign")
@@ -32,7 +32,7 @@ def version() -> str:
         return "unknown (not installed)"
 
 
-def guarded(work: Callable[[], int]) -> int:
+def run_guarded(work: Callable[[], int]) -> int:
     """Return the exit code of `work`; print errors that the user can cure without a traceback."""
     try:
         code = work()
@@ -47,7 +47,7 @@ def guarded(work: Callable[[], int]) -> int:
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         complain(
-            str(error), "name a file that is there" if gone else "mend what is named here; what was read is untouched"
+            str(error), "name a file that is there" if gone else "repair what is named here; the inputs are unchanged"
         )
         return ExitCode.USAGE
     return code

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import campaign_folder, guarded, parser_of
+from analysis.cli.command import campaign_folder, parser_of, run_guarded
 
 USAGE = """\
 python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--json | --quiet]
@@ -16,8 +16,8 @@ EPILOG = """\
 exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, a record that cannot be read, or no pair of cells
 that can be compared
 
-Cells are matched by id, else by equal settings wherever storage and data lie. A storage that has another name in the
-other campaign is found where each has one alone; --match names it where there are several.
+Cells are matched by id, else by equal settings wherever storage and data lie. If each campaign has one storage,
+its name may differ; if there are several, --match says which name stands for which.
 """
 
 
@@ -56,4 +56,4 @@ def main(words: Sequence[str]) -> int:
 
         return compare(asked.before, asked.after, dict(asked.match), asked.out, as_json=asked.json, quiet=asked.quiet)
 
-    return guarded(work)
+    return run_guarded(work)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
 from analysis.text import visible
 from jobs.model.codes import ExitCode
@@ -41,7 +41,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--batch", metavar="N", type=_positive, help="samples per step and rank")
     parser.add_argument("--minimum", metavar="PERCENT", type=_positive, help="least AU that passes")
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked))
+    return run_guarded(lambda: report(asked))
 
 
 def report(asked: argparse.Namespace) -> int:
@@ -64,6 +64,6 @@ def report(asked: argparse.Namespace) -> int:
     if asked.json:
         print(referee_report.document(runs))
     elif runs:
-        terminal.put(*referee_report.tables(runs))
-        terminal.put_paths(written) if written else None
+        terminal.print_text(*referee_report.tables(runs))
+        terminal.print_paths(written) if written else None
     return ExitCode.USAGE if unread else EXIT_DIFFERS if any(run["differences"] for run in runs) else 0

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
 from analysis.text import visible
 
@@ -27,27 +27,27 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
     parser.add_argument("--darshan", metavar="FILE", type=Path, help="write the profile as a Darshan log")
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked))
+    return run_guarded(lambda: report_profiles(asked))
 
 
-def report(asked: argparse.Namespace) -> int:
+def report_profiles(asked: argparse.Namespace) -> int:
     """Read the profiles, write the requested files, and print; return the exit code.
 
     Raises AnalysisError where several profiles, or a profile itself, would be written, JobError on unreadable files.
     """
     from jobs.profiler import report as profile_report  # noqa: PLC0415 - keeps numpy out of --help
-    from jobs.profiler import saved  # noqa: PLC0415
+    from jobs.profiler import saved_profiles  # noqa: PLC0415
     from jobs.profiler.profile import write_chrome  # noqa: PLC0415
     from jobs.system import files  # noqa: PLC0415
 
-    windows = [saved.read_profile(file) for file in asked.files]
-    written = {asked.chrome: write_chrome, asked.darshan: saved.write_darshan}
+    windows = [saved_profiles.read_profile(file) for file in asked.files]
+    written = {asked.chrome: write_chrome, asked.darshan: saved_profiles.write_darshan}
     for path, write in ((path, write) for path, write in written.items() if path):
         if len(windows) > 1:
             raise AnalysisError("what is written is of one profile", "name a single FILE")
         if path.exists() and path.samefile(asked.files[0]):
             raise AnalysisError(f"{path} is the profile itself", "name another file to write")
-        write(files.named(path), windows[0])
+        write(files.resolve_user_path(path), windows[0])
     if asked.json:
         metrics = [profile_report.window_metrics(window) for window in windows]
         print(
@@ -57,7 +57,7 @@ def report(asked: argparse.Namespace) -> int:
     for file, window in zip(asked.files, windows, strict=True):
         if len(windows) > 1:
             print(f"{visible(str(file))}:")
-        print("\n".join(profile_report.lines(window)))
+        print("\n".join(profile_report.report_lines(window)))
     for path in filter(None, written):
         print(visible(str(path)))
     return 0

@@ -8,55 +8,66 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from analysis.claims.judge_claim import checklist
-from analysis.figures.all import specs
+from analysis.claims.judge_claim import judge_all_claims
+from analysis.figures.all import chart_specs
 from analysis.figures.kit import save
 from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.figures.kit.save import Drawing, drawings
-from analysis.frames import measured
+from analysis.figures.kit.save import Drawing, draw_all
+from analysis.frames import medians_and_runs
 from analysis.output import tables, terminal
-from analysis.output.junit import document
-from analysis.output.notes import forget, note
+from analysis.output.junit import junit_xml
+from analysis.output.notes import print_notes, remove_old_figures
 from analysis.page.part import MOST_FIGURES, Results
-from analysis.page.report_page import page, undrawn
-from analysis.processes import Helpers, keeping
-from analysis.records.read_records import Found
+from analysis.page.report_page import parts_without_charts, report_html
+from analysis.processes import Helpers, garbage_collection_off
+from analysis.records.read_records import FoundRecords
 
 EXIT_SKIPPED = 1
 
 
-def report(  # noqa: PLR0913 - what the command line says
-    folder: Path, found: Found, helpers: Helpers, out: Path | None, junit: Path | None = None, *, quiet: bool = False
+def report_records(  # noqa: PLR0913 - what the command line says
+    folder: Path,
+    found: FoundRecords,
+    helpers: Helpers,
+    out: Path | None,
+    junit: Path | None = None,
+    *,
+    quiet: bool = False,
 ) -> int:
     """Write all tables and charts of the records and print the summary; return the exit code.
 
     The processes `helpers` draw too. Raises AnalysisError if no record can be read, or the output cannot be written.
     """
-    table, runs = measured(folder, found)
+    table, runs = medians_and_runs(folder, found)
     home = out or found.home
-    save.must_be_own(home, "tables", "figures")
-    drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
-    with keeping(), drawings(drawn, MOST_FIGURES, helpers) as ready:  # this process draws when it has done all else
-        tested = checklist(table, runs)
+    save.require_own_folders(home, "tables", "figures")
+    drawn = chart_specs(table, runs, {record.cell: record.folder for record in found.records})
+    with (
+        garbage_collection_off(),
+        draw_all(drawn, MOST_FIGURES, helpers) as ready,
+    ):  # this process draws when it has done all else
+        tested = judge_all_claims(table, runs)
         results = Results(found, table, runs, tested, drawn, {}, home)
-        tabled = tables.write(table, runs, tested, home / "tables")
-        texts = undrawn(results)
-        written, images = put(drawn, ready, home / "figures")
+        tabled = tables.write_tables(table, runs, tested, home / "tables")
+        texts = parts_without_charts(results)
+        written, images = write_charts(drawn, ready, home / "figures")
     written += tabled
-    note(drawn, forget(home / "figures", written), table["benchmark"], quiet=quiet)
-    written.append(save.write(home / "report.html", page(replace(results, images=images), texts)))
-    written += [save.write(junit, document(tested))] if junit else []
+    print_notes(drawn, remove_old_figures(home / "figures", written), table["benchmark"], quiet=quiet)
+    written.append(save.write_file(home / "report.html", report_html(replace(results, images=images), texts)))
+    written += [save.write_file(junit, junit_xml(tested))] if junit else []
     if quiet:
-        terminal.put_paths(written)
+        terminal.print_paths(written)
     else:
-        terminal.show(table, runs, tested, written)
+        terminal.print_summary(table, runs, tested, written)
     return EXIT_SKIPPED if found.skipped else 0
 
 
-def put(drawn: Sequence[FigureSpec], ready: Iterator[Drawing], folder: Path) -> tuple[list[Path], dict[str, Markup]]:
+def write_charts(
+    drawn: Sequence[FigureSpec], ready: Iterator[Drawing], folder: Path
+) -> tuple[list[Path], dict[str, Markup]]:
     """Write charts as soon as they are drawn; return their paths, and the drawings for the page by stem."""
     written, images = [], {}
     for spec, drawing in zip(drawn, ready, strict=True):
-        written += save.put(drawing.files, folder, spec.stem)
+        written += save.write_files(drawing.files, folder, spec.stem)
         images[spec.stem] = drawing.inline
     return written, images

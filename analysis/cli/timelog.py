@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
 from analysis.text import visible
 from analysis.traces import action_times
 from jobs.events.read_time_logs import read_logs
-from jobs.events.run_log import Clock, Log
+from jobs.events.run_log import ClockBounds, RunLog
 from jobs.events.time_log import PHASES
 
 EPILOG = """\
@@ -37,23 +37,23 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="the logs of one run, of all its processes")
     parser.add_argument("--json", action="store_true", help="machine-readable, on stdout: the definitions by action")
     parser.add_argument(
-        "--budget", action="store_true", help="where the wall time of each rank, or --rank, went, alone"
+        "--budget", action="store_true", help="print only how each rank (or --rank) spent its wall time"
     )
-    parser.add_argument("--phase", choices=PHASES, help="this phase alone, without a budget")
-    parser.add_argument("--epoch", metavar="N", type=int, help="this epoch alone, without a budget")
-    parser.add_argument("--rank", metavar="N", type=int, help="this rank alone")
+    parser.add_argument("--phase", choices=PHASES, help="only this phase; not with --budget")
+    parser.add_argument("--epoch", metavar="N", type=int, help="only this epoch; not with --budget")
+    parser.add_argument("--rank", metavar="N", type=int, help="only this rank")
     parser.add_argument("--compute", metavar="ACTION", help="the action by which others are exposed (compute)")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write NERSC's nine columns")
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
-    parser.add_argument("--unfinished", action="store_true", help="take logs whose process was killed, or goes on")
+    parser.add_argument("--unfinished", action="store_true", help="also read logs of killed or running processes")
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked))
+    return run_guarded(lambda: report_time_logs(asked))
 
 
-def report(asked: argparse.Namespace) -> int:
+def report_time_logs(asked: argparse.Namespace) -> int:
     """Read the logs, write the requested files, and print; return the exit code.
 
-    Raises AnalysisError if a file cannot be read or written, no event is left, or a budget is wanted of part of a run.
+    Raises AnalysisError if a file cannot be read or written, no event is left, or --budget is used for a part of a run.
     """
     for name in ("phase", "epoch", "compute") if asked.budget else ():
         if getattr(asked, name) is not None:
@@ -61,7 +61,7 @@ def report(asked: argparse.Namespace) -> int:
                 f"--budget does not take --{name}: it is of a rank's whole time", "leave one of the two out"
             )
     log, clocks = read_logs(asked.files, unfinished=asked.unfinished)
-    for line in remarks(log, clocks):
+    for line in time_log_warnings(log, clocks):
         sys.stderr.write(f"{visible(line)}\n")
     kept = _kept(log, asked)
     if not asked.budget and np.unique(kept.events["epoch"]).size > action_times.MOST_EPOCHS:
@@ -79,13 +79,13 @@ def report(asked: argparse.Namespace) -> int:
     else:
         from analysis.output import terminal  # noqa: PLC0415 - brings pandas and matplotlib with it
 
-        terminal.put(*action_times.action_tables(found), "") if found else None
-        terminal.put(*action_times.budget_table(ranks)) if ranks else None
-        terminal.put_paths(written) if written else None
+        terminal.print_text(*action_times.action_tables(found), "") if found else None
+        terminal.print_text(*action_times.budget_table(ranks)) if ranks else None
+        terminal.print_paths(written) if written else None
     return EXIT_SKIPPED if log.skipped else 0
 
 
-def _kept(log: Log, asked: argparse.Namespace) -> Log:
+def _kept(log: RunLog, asked: argparse.Namespace) -> RunLog:
     """Return the log with the requested events only; raise AnalysisError if the rank is missing or no event is left."""
     if asked.rank is not None and all(asked.rank != stream.rank for stream in log.streams):
         raise AnalysisError(f"rank {asked.rank} has no log here", "give its file, or ask for another rank")
@@ -99,21 +99,21 @@ def _kept(log: Log, asked: argparse.Namespace) -> Log:
     return replace(log, events=events)
 
 
-def _written(log: Log, asked: argparse.Namespace) -> Iterator[Path]:
+def _written(log: RunLog, asked: argparse.Namespace) -> Iterator[Path]:
     """Write the requested files; yield their paths."""
     if not (asked.csv or asked.chrome):
         return
     from analysis.figures.kit import save  # noqa: PLC0415 - brings pandas and matplotlib with it
 
     if asked.csv:
-        yield save.export(asked.csv, action_times.nersc_csv(log), asked.files)
+        yield save.export_file(asked.csv, action_times.nersc_csv(log), asked.files)
     if asked.chrome:
-        yield save.export(
+        yield save.export_file(
             asked.chrome, action_times.chrome_trace(log), [*asked.files, *([asked.csv] if asked.csv else [])]
         )
 
 
-def remarks(log: Log, clocks: Mapping[str, Clock]) -> Iterator[str]:
+def time_log_warnings(log: RunLog, clocks: Mapping[str, ClockBounds]) -> Iterator[str]:
     """Yield warnings about missing ranks, skipped rows and uncertain clocks."""
     yield from (f"warning: {each}; left out" for each in log.skipped[:MOST_NAMED])
     if len(log.skipped) > MOST_NAMED:

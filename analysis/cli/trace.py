@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
 from analysis.text import visible
 
@@ -40,10 +40,10 @@ def main(words: Sequence[str]) -> int:
         "--system", metavar="FILE", type=Path, help="what a system trace (trace-<n>.csv) moved in steps"
     )
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked))
+    return run_guarded(lambda: report_traces(asked))
 
 
-def report(asked: argparse.Namespace) -> int:
+def report_traces(asked: argparse.Namespace) -> int:
     """Read the traces, write and print the results; return the exit code. Raises AnalysisError on unreadable files."""
     from analysis.traces import step_report  # noqa: PLC0415 - keeps numpy out of other commands' --help
     from jobs.events import tensorflow_trace  # noqa: PLC0415
@@ -61,15 +61,15 @@ def report(asked: argparse.Namespace) -> int:
         beside = [path for path in (asked.posix, asked.timelog, asked.system) if path]
         first_ns = min(int(moments.min()) for each in read for moments in (each.events["start"], each.steps.start))
         drawn = chrome_json([each.process(place) for place, each in enumerate(read)], first_ns, name="name")
-        written.append(save.export(asked.chrome, drawn, [*asked.files, *beside]))
+        written.append(save.export_file(asked.chrome, drawn, [*asked.files, *beside]))
     if asked.json:
         print(json.dumps(found, indent=1))
     else:
         from analysis.output import terminal  # noqa: PLC0415
 
         for place, each in enumerate(found):
-            terminal.put(*([""] if place else []), *step_report.step_tables(each))
-        terminal.put_paths(written) if written else None
+            terminal.print_text(*([""] if place else []), *step_report.step_tables(each))
+        terminal.print_paths(written) if written else None
     return EXIT_DROPPED if any(each.dropped for each in read) else 0
 
 
@@ -98,7 +98,7 @@ def _remarks(read: Sequence[Runtime]) -> Iterator[str]:
     for each in read:
         if each.dropped:
             yield f"warning: {each.name}: {each.dropped:,} events are left out for want of room"
-        if not each.marked:
+        if not each.has_marks:
             yield f"warning: {each.name}: no step is marked (tf.profiler.experimental.Trace); all of it counts as one"
         if not each.dated:
             yield f"warning: {each.name}: it does not say when it began; times are from its start"

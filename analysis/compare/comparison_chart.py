@@ -23,7 +23,7 @@ from analysis.figures.kit.panels import WHISKER, frame_with_words
 from analysis.records.frame import Row, rows_of
 from analysis.records.runs import HIGHER
 from analysis.statistics.medians import RATE, READ, RUNTIME, WRITTEN
-from analysis.text import TIMES, share
+from analysis.text import TIMES, percentage
 
 # A chart with more rows than this is not readable.
 MOST_ROWS = 60
@@ -51,10 +51,10 @@ NARROW = 3
 MARGIN = 1.02
 
 
-def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
     """Return one chart per compared metric, with the pairs that have a ratio.
 
-    `table` comes from `analysis.compare.comparison_verdict.judged`; `sides` describe A and B; `better` gives for each
+    `table` comes from `comparison_verdict.judged_pairs`; `sides` describe A and B; `better` gives for each
     metric the better direction, `higher` or `lower`.
     """
     charts = []
@@ -66,12 +66,14 @@ def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) 
             side = "right" if better[figure] == HIGHER else "left"
             axis = f"{AXIS.get(figure, figure)}, B / A ({side} of 1: B is faster)"
             charts.append(
-                FigureSpec(f"ratio-{figure}", title, caption, largest(comparable_rows), partial(ratios, axis))
+                FigureSpec(
+                    f"ratio-{figure}", title, caption, largest_changes(comparable_rows), partial(draw_ratios, axis)
+                )
             )
     return charts
 
 
-def largest(known: pd.DataFrame) -> pd.DataFrame:
+def largest_changes(known: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the largest changes, up or down, in the order of the table."""
     change = np.abs(np.log(known["ratio"]))
     largest_changes = change.sort_values(ascending=False, kind="stable").index[:MOST_ROWS]
@@ -81,17 +83,17 @@ def largest(known: pd.DataFrame) -> pd.DataFrame:
 def _what(known: pd.DataFrame) -> str:
     many = len(known) > MOST_ROWS
     stands = f"The {MOST_ROWS} largest changes of {len(known)} cells; all stand in comparison.csv. " if many else ""
-    limits = " and ".join(share(limit, 1) for limit in sorted(set(known["tolerance"].dropna())))
+    limits = " and ".join(percentage(limit, 1) for limit in sorted(set(known["tolerance"].dropna())))
     shaded = f"; shaded: the tolerance, checks.spread_max, {limits}" if limits else ""
     return f"{stands}Ratio of the medians of the valid measured runs with the {INTERVAL}{shaded}."
 
 
-def ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
+def draw_ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw the ratio B / A of each pair of cells with its interval; return the Figure.
 
     `axis` is the label of the axis. `frame` has one row per pair, all of one metric.
     """
-    with storage_colours.sheet():
+    with storage_colours.style_sheet():
         labels = [textwrap.fill(label, LABEL) for label in frame["label"]]
         height = ROW * (1 + max(label.count("\n") for label in labels))
         figure = Figure(figsize=(WIDE, AROUND + height * len(frame)))

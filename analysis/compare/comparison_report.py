@@ -14,31 +14,31 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import paper, spreadsheet
-from analysis.compare.comparison_chart import specs
+from analysis.compare.comparison_chart import chart_specs
 from analysis.compare.comparison_verdict import (
     FASTER,
     INTERVAL,
     SLOWER,
     TOLD,
     VERDICTS,
-    Cell,
+    MatchedCell,
     Pair,
-    cells,
-    judged,
-    pairs,
+    cells_to_match,
+    judged_pairs,
+    matched_pairs,
 )
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.output import terminal
-from analysis.output.notes import forget, say, warn
-from analysis.output.terminal import of_columns
+from analysis.output.notes import print_to_stderr, remove_old_figures, warn_of_skipped
+from analysis.output.terminal import empty_table
 from analysis.output.text_table import Code, TextTable
 from analysis.records import read_records
 from analysis.records.frame import Row, cells_frame, json_rows, rows_of, runs_frame
-from analysis.records.read_records import Found
-from analysis.records.settings import Facts, distinguishing, is_storage
-from analysis.statistics.medians import RATE, READ, WRITTEN, medians
-from analysis.text import DASH, NONE, TIMES, escaped, number, typed
+from analysis.records.read_records import FoundRecords
+from analysis.records.settings import Facts, distinguishing_names, is_storage
+from analysis.statistics.medians import RATE, READ, WRITTEN, add_statistics
+from analysis.text import DASH, NONE, TIMES, as_typed_by_user, escape_markdown, number
 
 # Settings that the row shows elsewhere, or that do not help a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
@@ -54,7 +54,7 @@ METHOD = (
 )
 
 
-def labelled(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
+def labelled_pairs(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
     """Return the pairs in order, each with its label.
 
     A label is the storage and the settings that distinguish the pair, as typed on the command line. The order is by
@@ -69,43 +69,53 @@ def labelled(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
         row, facts = _one(pair).row, _one(pair).facts
         words = _typed(facts, [name for name in apart[row["benchmark"]] if name not in NUMBERS])
         numbers = [facts[name] if isinstance(facts.get(name), int) else math.inf for name in NUMBERS]
-        return (row["benchmark"], paper.place(row["storage_name"]), words, numbers, row["cell"])
+        return (row["benchmark"], paper.storage_sort_key(row["storage_name"]), words, numbers, row["cell"])
 
     return [(_label(pair, apart[_one(pair).row["benchmark"]]), pair) for pair in sorted(pairs, key=place)]
 
 
-def for_terminal(table: pd.DataFrame) -> Iterator[Text | Table]:
+def terminal_tables(table: pd.DataFrame) -> Iterator[Text | Table]:
     """Yield the tables of the comparison for a terminal, one per benchmark, and the number of pairs per verdict."""
-    for heading, rows in sections(table):
+    for heading, rows in benchmark_sections(table):
         yield Text(heading, style="bold")
-        terminal_table = of_columns(*((name, "right" if name in HEADINGS[1:5] else "left") for name in HEADINGS))
+        terminal_table = empty_table(*((name, "right" if name in HEADINGS[1:5] else "left") for name in HEADINGS))
         for row in rows_of(rows):
-            terminal_table.add_row(*(Text(text) for text in texts(row)), style=STYLE.get(row["verdict"]))
+            terminal_table.add_row(*(Text(text) for text in pair_texts(row)), style=STYLE.get(row["verdict"]))
         yield terminal_table
         yield Text("")
-    yield Text(counts(table))
+    yield Text(verdict_counts(table))
 
 
-def markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
+def comparison_markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
     """Return the comparison as Markdown; `sides` describe A and B."""
-    lines = ["# Comparison", "", *(f"- {escaped(side)}" for side in sides), "", f"{counts(table)}. {METHOD}", ""]
-    for heading, rows in sections(table):
+    lines = [
+        "# Comparison",
+        "",
+        *(f"- {escape_markdown(side)}" for side in sides),
+        "",
+        f"{verdict_counts(table)}. {METHOD}",
+        "",
+    ]
+    for heading, rows in benchmark_sections(table):
         cells = [
-            [*texts(row), *(Code(row[name]) if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b"))]
+            [
+                *pair_texts(row),
+                *(Code(row[name]) if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b")),
+            ]
             for row in rows_of(rows)
         ]
         left = [name not in HEADINGS[1:5] for name in (*HEADINGS, *CELLS)]
-        lines += [f"## {escaped(heading)}", "", TextTable([*HEADINGS, *CELLS], cells, left).markdown(), ""]
+        lines += [f"## {escape_markdown(heading)}", "", TextTable([*HEADINGS, *CELLS], cells, left).markdown(), ""]
     return "\n".join(lines)
 
 
-def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def benchmark_sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the rows of each benchmark."""
     for (benchmark, figure), rows in table.groupby(["benchmark", "figure"], sort=False):
         yield f"{benchmark}: {FIGURES.get(str(figure), figure)}", rows
 
 
-def texts(row: Row) -> list[str]:
+def pair_texts(row: Row) -> list[str]:
     """Return the texts of a pair, in the order of `HEADINGS`."""
     ratio, interval = NONE, NONE
     if not math.isnan(row["ratio"]):
@@ -121,19 +131,19 @@ def texts(row: Row) -> list[str]:
     ]
 
 
-def counts(table: pd.DataFrame) -> str:
+def verdict_counts(table: pd.DataFrame) -> str:
     """Return the number of pairs per verdict, in words."""
     words = [f"{count} {verdict}" for verdict in VERDICTS if (count := int((table["verdict"] == verdict).sum()))]
     return f"{len(table)} cell{'s' * (len(table) != 1)}: {', '.join(words)}"
 
 
-def _one(pair: Pair) -> Cell:
+def _one(pair: Pair) -> MatchedCell:
     return next(cell for cell in pair if cell is not None)
 
 
 def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the settings that a label must name: first those with words, then numbers, always with threads."""
-    names = [name for name in distinguishing(facts) if not is_storage(name) and name not in UNNAMED]
+    names = [name for name in distinguishing_names(facts) if not is_storage(name) and name not in UNNAMED]
     return [*(name for name in names if name not in NUMBERS), *(n for n in NUMBERS if n in names or n == "threads")]
 
 
@@ -143,7 +153,7 @@ def _label(pair: Pair, names: Sequence[str]) -> str:
 
 
 def _typed(facts: Facts, names: Sequence[str]) -> list[str]:
-    return [f"{name}={typed(facts.get(name))}" for name in names]
+    return [f"{name}={as_typed_by_user(facts.get(name))}" for name in names]
 
 
 def _median_and_runs(row: Row, side: str) -> str:
@@ -159,14 +169,14 @@ OWN = "comparison"  # folder in a campaign's
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedCampaign:
     """One of the two campaigns: its folder, its medians and every run."""
 
     folder: Path
     table: pd.DataFrame
     runs: pd.DataFrame
 
-    def told(self, name: str) -> str:
+    def description(self, name: str) -> str:
         """Return a line that describes this campaign."""
         hosts, versions = (", ".join(sorted(set(self.table[each]) - {""})) for each in ("host", "tensorflow"))
         where = f"on {hosts or 'an unknown host'}{f', TensorFlow {versions}' if versions else ''}"
@@ -187,27 +197,29 @@ def compare(  # noqa: PLR0913 - what the command line says
     They are written into `out`, by default into ``comparison`` in the campaign folder of A (`before`). Raises
     AnalysisError if the folders are not two readable campaigns, or have no cell in common.
     """
-    campaigns = read_records.read(before), read_records.read(after)
+    campaigns = read_records.read_records(before), read_records.read_records(after)
     if out is None:
-        save.must_be_own(campaigns[0].home, OWN)
+        save.require_own_folders(campaigns[0].home, OWN)
     out = out or campaigns[0].home / OWN
-    save.must_be_own(out)
+    save.require_own_folders(out)
     if campaigns[0].home.resolve() == campaigns[1].home.resolve():
         message = f"{before} and {after} are the same campaign"
         raise AnalysisError(message, "name two folders: one from before and one from after the change")
     ours, theirs = _side(before, campaigns[0]), _side(after, campaigns[1])
     table = comparison(ours, theirs, known_as)
-    sides = [ours.told("A"), theirs.told("B")]
+    sides = [ours.description("A"), theirs.description("B")]
     better = {
         figure: way
         for each in (ours, theirs)
         for figure, way in zip(each.table["figure"], each.table["better"], strict=True)
     }
-    drawn = specs(table, sides, better)
-    written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
-    forget(out, written)
-    written.append(save.write(out / "comparison.md", markdown(table, sides).encode(errors="backslashreplace")))
-    written.append(save.write(out / "comparison.csv", spreadsheet.parts(table)))
+    drawn = chart_specs(table, sides, better)
+    written = [path for each in drawn for path in save.save_figure(each.drawn(), each.frame, out, each.stem)]
+    remove_old_figures(out, written)
+    written.append(
+        save.write_file(out / "comparison.md", comparison_markdown(table, sides).encode(errors="backslashreplace"))
+    )
+    written.append(save.write_file(out / "comparison.csv", spreadsheet.csv_parts(table)))
     if not quiet:
         _note(table)
     if as_json:
@@ -216,30 +228,30 @@ def compare(  # noqa: PLR0913 - what the command line says
         about = {"a": str(before), "b": str(after), "counts": counted, "cells": json_rows(table), "written": paths}
         print(json.dumps(about, indent=1))
     elif not quiet:
-        terminal.put(Text("\n".join([*sides, ""])), *for_terminal(table), Text(""))
+        terminal.print_text(Text("\n".join([*sides, ""])), *terminal_tables(table), Text(""))
     if not as_json:
-        terminal.put_paths(written)
+        terminal.print_paths(written)
     if (table["verdict"] == SLOWER).any():
         return EXIT_SLOWER
     if not table["verdict"].isin(TOLD).any():
-        say("error: no pair of cells can be compared; the table says why of each")
+        print_to_stderr("error: no pair of cells can be compared; the table says why of each")
         return EXIT_UNTOLD
     return EXIT_UNTOLD if any(each.skipped for each in campaigns) else 0
 
 
-def comparison(ours: Side, theirs: Side, known_as: Mapping[str, str]) -> pd.DataFrame:
+def comparison(ours: ComparedCampaign, theirs: ComparedCampaign, known_as: Mapping[str, str]) -> pd.DataFrame:
     """Return the comparison, one row per pair of cells (`analysis.compare.comparison_verdict.COLUMNS`).
 
     Raises AnalysisError if the campaigns have no cell in common, or if `known_as` names a missing storage.
     """
     _must_know(known_as, ours, "A")
     _must_know(known_as.values(), theirs, "B")
-    matched = pairs(cells(ours.table, known_as), cells(theirs.table))
+    matched = matched_pairs(cells_to_match(ours.table, known_as), cells_to_match(theirs.table))
     if not any(before and after for before, after in matched):
-        message = f"no cell in common: {ours.told('A')}; {theirs.told('B')}"
+        message = f"no cell in common: {ours.description('A')}; {theirs.description('B')}"
         hint = "cells match by equal settings; a storage of another name needs --match A_STORAGE:B_STORAGE"
         raise AnalysisError(message, hint)
-    return judged(labelled(matched), (ours.runs, theirs.runs))
+    return judged_pairs(labelled_pairs(matched), (ours.runs, theirs.runs))
 
 
 def _note(table: pd.DataFrame) -> None:
@@ -247,16 +259,18 @@ def _note(table: pd.DataFrame) -> None:
     lonely = [sorted(set(table[f"storage_{side}"][table[f"cell_{other}"].isna()])) for side, other in ("ab", "ba")]
     if all(lonely):
         ours, theirs = map(", ".join, lonely)
-        say(f"note: cells of A on {ours} and of B on {theirs} have no partner; --match names a storage's other name")
+        print_to_stderr(
+            f"note: cells of A on {ours} and of B on {theirs} have no partner; --match names a storage's other name"
+        )
 
 
-def _side(folder: Path, found: Found) -> Side:
-    warn(found, folder)
+def _side(folder: Path, found: FoundRecords) -> ComparedCampaign:
+    warn_of_skipped(found, folder)
     runs = runs_frame(found.records)
-    return Side(folder, medians(cells_frame(found.records), runs), runs)
+    return ComparedCampaign(folder, add_statistics(cells_frame(found.records), runs), runs)
 
 
-def _must_know(names: Iterable[str], side: Side, which: str) -> None:
+def _must_know(names: Iterable[str], side: ComparedCampaign, which: str) -> None:
     storages = dict.fromkeys(side.table["storage_name"])
     for name in names:
         if name not in storages:

@@ -25,36 +25,36 @@ from analysis.figures import (
     tfdarshan_bandwidth,
     tfdarshan_windows,
 )
-from analysis.figures.kit.figure_spec import FigureSpec, with_intervals
-from analysis.statistics.selection import trained, unsaved
+from analysis.figures.kit.figure_spec import FigureSpec, add_intervals
+from analysis.statistics.selection import cells_without_snapshots, training_cells
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return the specs of all figures that the records allow: the papers' figures first, then ours.
 
-    `table` and `runs` are those of `analysis.frames.tables`; `folders` has the folder of each cell.
+    `table` and `runs` are those of `analysis.frames.frames_of_records`; `folders` has the folder of each cell.
     """
-    cells = trained(table)
-    alone = unsaved(cells)
-    feed = feed_accelerators.specs(table)
+    cells = training_cells(table)
+    alone = cells_without_snapshots(cells)
+    feed = feed_accelerators.chart_specs(table)
     of_feed = [cell for spec in feed for cell in spec.frame["cell"]]
     charts = [
-        *table1_peaks.specs(table),
-        *fig4_threads.specs(table),
-        *fig6_runtime.specs(alone),
-        *fig7_batch_sizes.specs(alone),
-        *fig8_read_rate.specs(alone, runs, folders),
-        *fig9_checkpoint_targets.figure_9(cells),
-        *fig10_write_rate.specs(cells, runs, folders),
-        *fig9_checkpoint_targets.one_checkpoint(cells),
-        *nersc_nodes.specs(table, runs, folders),
-        *hdf5_readers.specs(table),
-        *tfdarshan_windows.specs(table, runs, folders),
-        *tfdarshan_bandwidth.specs(table, runs),
-        *object_sizes.specs(table),
+        *table1_peaks.chart_specs(table),
+        *fig4_threads.chart_specs(table),
+        *fig6_runtime.chart_specs(alone),
+        *fig7_batch_sizes.chart_specs(alone),
+        *fig8_read_rate.chart_specs(alone, runs, folders),
+        *fig9_checkpoint_targets.runtime_figures(cells),
+        *fig10_write_rate.chart_specs(cells, runs, folders),
+        *fig9_checkpoint_targets.checkpoint_figures(cells),
+        *nersc_nodes.chart_specs(table, runs, folders),
+        *hdf5_readers.chart_specs(table),
+        *tfdarshan_windows.chart_specs(table, runs, folders),
+        *tfdarshan_bandwidth.chart_specs(table, runs),
+        *object_sizes.chart_specs(table),
         *feed,
-        *swept_settings.specs(table[~table["cell"].isin(of_feed)]),
-        *profiled_calls.specs(table, runs, folders),
-        *step_timeline.specs(table, runs, folders),
+        *swept_settings.chart_specs(table[~table["cell"].isin(of_feed)]),
+        *profiled_calls.chart_specs(table, runs, folders),
+        *step_timeline.chart_specs(table, runs, folders),
     ]
-    return [with_intervals(spec, table, runs) for spec in charts]
+    return [add_intervals(spec, table, runs) for spec in charts]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
-from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import of_done, settled
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
+from analysis.records.frame import group_rows, rows_of
+from analysis.records.settings import Settings, reduced_set_key
+from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 from jobs.checks import LEAST_OF_CLIENT, may_client_starve
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ _STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
 _LEAST = 2  # numbers of accelerators in a chart
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ only in the number of accelerators and the source of batches."""
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return []
     cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
-    sets = grouped(cells, cells["set_key"].map(lambda key: family_key(key, _FREE)))
-    return figures("feed", TITLE, over_accelerators, sets, points, caption_of_runs("point"), worth=_several)
+    sets = group_rows(cells, cells["set_key"].map(lambda key: reduced_set_key(key, _FREE)))
+    return figure_specs("feed", TITLE, over_accelerators, sets, points, caption_of_runs("point"), worth=_several)
 
 
 def _several(frame: pd.DataFrame) -> bool:
@@ -64,17 +64,17 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
         baseline=100 * cells[RATE] / percent,
     )
     frame = frame.astype(dict.fromkeys((*NUMBERS, WAIT, "demand", "minimum", "baseline"), "float64") | {NUMBER: int})
-    frame = of_done(settled(frame, PLACE, SHARE), NUMBERS)
+    frame = numbers_of_done_cells(with_status_of_drawing(frame, PLACE, SHARE), NUMBERS)
     return frame.sort_values([*PLACE, "cell"])[COLUMNS].reset_index(drop=True)
 
 
-@panels.framed
+@panels.with_frame
 def over_accelerators(frame: pd.DataFrame) -> Panels:
     """Draw the utilisation of the worst accelerator with its limit, and MB/s with what is needed and what is there."""
-    figure, (left, right) = panels.grid_of(2, 2, (2.9, 2.4), 5.6)
+    figure, (left, right) = panels.panel_grid(2, 2, (2.9, 2.4), 5.6)
     shown = frame[frame[SHARE].notna()]
     for (_, batches), rows in shown.groupby(["storage", "batches"], sort=False):
-        look = storage_colours.look(rows["storage_name"].iloc[0])
+        look = storage_colours.look_of_storage(rows["storage_name"].iloc[0])
         _line(left, rows, SHARE, look, _STYLES.get(str(batches), "dashdot"))
         if batches == "cold":
             _line(right, rows, RATE, look, "solid")
@@ -83,7 +83,7 @@ def over_accelerators(frame: pd.DataFrame) -> Panels:
     needs = frame.drop_duplicates(NUMBER).sort_values(NUMBER)
     right.plot(needs[NUMBER], needs["demand"], color="0.3", linewidth=0.8, linestyle="dashed")
     for _, rows in shown[shown["baseline"].notna()].groupby("storage"):
-        look = storage_colours.look(rows["storage_name"].iloc[0])
+        look = storage_colours.look_of_storage(rows["storage_name"].iloc[0])
         right.axhline(rows["baseline"].iloc[0], color=look.color, linewidth=0.8, linestyle="dotted")
     left.set_ylabel("AU of the worst accelerator (%)")
     right.set_ylabel("MB/s read")
@@ -94,7 +94,7 @@ def over_accelerators(frame: pd.DataFrame) -> Panels:
         axes.set_ylim(0, top)
     storages = dict.fromkeys(zip(frame["storage"], frame["storage_name"], strict=True))
     return figure, [
-        *(panels.line_sign(storage, storage_colours.look(name)) for storage, name in storages),
+        *(panels.line_sign(storage, storage_colours.look_of_storage(name)) for storage, name in storages),
         *(_sign(f"batches {name}", _STYLES[name]) for name in dict.fromkeys(shown["batches"]) if name in _STYLES),
         _sign("needed: share at least, MB/s at 100 %", "dashed"),
         _sign("one file, end to end", "dotted"),
@@ -105,8 +105,8 @@ def _sign(label: str, style: Any) -> Line2D:
     return Line2D([], [], color="0.3", linewidth=0.8, linestyle=style, label=label)
 
 
-def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.Look, style: str) -> None:
-    panels.line(axes, rows[NUMBER].tolist(), rows_of(rows), metric, look, style, n=panels.several_n(rows))
+def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.StorageLook, style: str) -> None:
+    panels.draw_line(axes, rows[NUMBER].tolist(), rows_of(rows), metric, look, style, n=panels.needs_run_counts(rows))
 
 
 def answers(table: pd.DataFrame) -> Iterator[str]:
@@ -117,7 +117,7 @@ def answers(table: pd.DataFrame) -> Iterator[str]:
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return
     cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
-    families = cells["set_key"].map(lambda key: family_key(key, _FREE))
+    families = cells["set_key"].map(lambda key: reduced_set_key(key, _FREE))
     for (storage, _), rows in cells.groupby([cells["storage"], families.map(_words)], sort=False):
         frame = points(rows)
         done = frame[frame["status"] == "done"]

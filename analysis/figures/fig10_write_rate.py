@@ -16,14 +16,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import Panels, framed, over_time, why_nothing
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
+from analysis.figures.kit.panels import Panels, time_panels, with_frame, write_reason
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row
 from analysis.records.runs import BETWEEN
 from analysis.records.settings import Settings
-from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
-from analysis.statistics.training import NO_TARGET, side
+from analysis.statistics.selection import HOW, MODE, saving_in_words, saving_sets, with_status_of_drawing
+from analysis.statistics.training import NO_TARGET, storage_of_role
 from analysis.traces import system
 
 TITLE = "Fig. 10. Mini-application: written to the storages over time"
@@ -37,7 +37,7 @@ END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"
 LINE_ABOVE = 3.0
 
 
-def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one figure per set of settings in which a training saved checkpoints and was traced."""
     if "trace_file" not in runs:
         return []
@@ -47,15 +47,15 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
 
     def drawn(cells: pd.DataFrame) -> pd.DataFrame:
         of_cells = runs[runs["cell"].isin(cells["cell"])]
-        return samples(cells, system.typical_runs(of_cells, NAMES), folders)
+        return chart_table(cells, system.typical_runs(of_cells, NAMES), folders)
 
     worth = system.any_trace
-    return figures("fig10", TITLE, written_over_time, sets, drawn, _what, hidden=hidden, worth=worth)
+    return figure_specs("fig10", TITLE, draw_write_rate, sets, drawn, _what, hidden=hidden, worth=worth)
 
 
 def _what(key: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-    return f"{_drawn(counters, shown)} {saved_how(key.facts, shown)}"
+    return f"{_drawn(counters, shown)} {saving_in_words(key.facts, shown)}"
 
 
 def _drawn(counters: str, cells: pd.DataFrame) -> str:
@@ -71,10 +71,10 @@ def _drawn(counters: str, cells: pd.DataFrame) -> str:
     return words
 
 
-def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the chart's table: MB/s, one row per storage and interval; a cell without a trace keeps one row."""
-    frame = settled(cells, PLACE, "wall_s")
-    return system.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
+    frame = with_status_of_drawing(cells, PLACE, "wall_s")
+    return system.samples_of_cells(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
 def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
@@ -95,21 +95,21 @@ def _below(run: Row, role: str) -> list[str]:
 def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mapping[str, set[str]]) -> pd.DataFrame:
     """Return the MB/s written to a device, without the writes for image files on it that are drawn as own devices."""
     images = [other for other in below if name in below[other]]
-    storages = [side(row["set_key"].facts, role) for role in of]
+    storages = [storage_of_role(row["set_key"].facts, role) for role in of]
     source = " without ".join([name, *images])
     samples = system.read_written(path, name, images)
     return samples.assign(role=" and ".join(of), source=source, storage=" and ".join(storages))
 
 
-@framed
-def written_over_time(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_write_rate(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per checkpoint target.
 
     `frame` has one row per storage and interval.
     """
     cells = [cell for _, cell in frame.groupby("cell", sort=False)]
     highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
-    figure, grid = over_time(len(cells), highest, frame["elapsed_s"].fillna(0).max(), "MB/s written")
+    figure, grid = time_panels(len(cells), highest, frame["elapsed_s"].fillna(0).max(), "MB/s written")
     for axes, cell in zip(grid, cells, strict=True):
         axes.set_title(cell["target"].iloc[0])
         _panel(axes, cell)
@@ -119,12 +119,12 @@ def written_over_time(frame: pd.DataFrame) -> Panels:
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:
     """Draw the storages of one target, stacked, and a line at the end of the application."""
     if cell["status"].iloc[0] != "done":
-        why_nothing(axes, cell["status"].iloc[0])
+        write_reason(axes, cell["status"].iloc[0])
         return
     beneath: Any = 0.0
     for _, trace in cell.groupby("role", sort=False):  # counters of one trace have the same intervals
         edges, rates = trace["elapsed_s"].to_numpy(), trace["written_mb_per_s"].iloc[1:]
-        color = storage_colours.look(trace["storage"].iloc[0]).color
+        color = storage_colours.look_of_storage(trace["storage"].iloc[0]).color
         upto = beneath + rates.to_numpy()
         axes.stairs(upto, edges, baseline=beneath, fill=True, color=color)
         axes.stairs(upto, edges, baseline=beneath, color="black", linewidth=0.5)
@@ -136,7 +136,7 @@ def _panel(axes: Axes, cell: pd.DataFrame) -> None:
 def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
     names = dict.fromkeys(frame["storage"].dropna())
     signs: list[Artist] = [
-        Patch(facecolor=storage_colours.look(name).color, edgecolor="black", linewidth=0.5, label=name)
+        Patch(facecolor=storage_colours.look_of_storage(name).color, edgecolor="black", linewidth=0.5, label=name)
         for name in names
     ]
     return [*signs, Line2D([], [], label="end of the application", **END)]

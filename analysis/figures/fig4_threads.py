@@ -19,12 +19,12 @@ from matplotlib.lines import Line2D
 from analysis import paper
 from analysis.claims import chien2018
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, figures, statistic
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs, sentences_on_statistic
 from analysis.figures.kit.panels import Panels
-from analysis.records.frame import grouped, rows_of
+from analysis.records.frame import group_rows, rows_of
 from analysis.records.settings import Settings
-from analysis.statistics.baselines import of_baseline
-from analysis.statistics.selection import in_order, settled
+from analysis.statistics.baselines import sentence_on_baseline
+from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
 from analysis.text import TIMES
 
 COLUMNS = [
@@ -60,7 +60,7 @@ MB_MARK: dict[str, Any] = {
 }
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one spec per figure and per set of settings that must not be mixed, if a cell of the set is done."""
     if "benchmark.preprocess" not in table or "threads" not in table:
         return []
@@ -69,40 +69,40 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     charts = []
     for stem, (preprocess, title) in FIGURES.items():
         mine = micro[micro["benchmark.preprocess"] == preprocess]
-        charts += figures(stem, title, thread_scaling, grouped(mine, mine["set_key"]), bars, _what)
+        charts += figure_specs(stem, title, draw_thread_scaling, group_rows(mine, mine["set_key"]), chart_table, _what)
     return charts
 
 
 def _what(_: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
-    scales = "" if one_scale(frame) else "Each panel has its own scale."
-    return " ".join(filter(None, (statistic(shown), scales, of_baseline(shown))))
+    scales = "" if fits_one_scale(frame) else "Each panel has its own scale."
+    return " ".join(filter(None, (sentences_on_statistic(shown), scales, sentence_on_baseline(shown))))
 
 
-def bars(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table in the paper's order; a cell without a bar keeps its row, without numbers."""
-    frame = settled(cells.assign(threads=cells["threads"].astype("int64")), PLACE, "images_per_s")
+    frame = with_status_of_drawing(cells.assign(threads=cells["threads"].astype("int64")), PLACE, "images_per_s")
     pairs = zip(frame["storage_name"], frame["threads"], strict=True)
-    ratios = [chien2018.published(chien2018.THREAD_SCALING, name, threads) for name, threads in pairs]
+    ratios = [chien2018.published_number(chien2018.THREAD_SCALING, name, threads) for name, threads in pairs]
     frame["paper_ratio"] = pd.Series(ratios, index=frame.index, dtype="float64").where(frame["scaling"].notna())
     frame["paper_images_per_s"] = frame["paper_ratio"] * frame["images_per_s"] / frame["scaling"]
     numbers = [name for name in COLUMNS if name.startswith(("images", "read", "scaling", "paper", "bytes"))]
     frame = frame.assign(percent_of_baseline=frame.get("percent_of_baseline"))
     frame[numbers] = frame[numbers].where(frame["status"] == "done")
-    return in_order(frame, ["threads"])[COLUMNS]
+    return sort_as_in_paper(frame, ["threads"])[COLUMNS]
 
 
-@panels.framed
-def thread_scaling(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_thread_scaling(frame: pd.DataFrame) -> Panels:
     """Draw images/s over threads, a panel per storage, MB/s on the right, with whiskers."""
     threads = sorted(set(frame["threads"]))
-    wide, shared = max(1.55, 0.3 * len(threads)), one_scale(frame)
+    wide, shared = max(1.55, 0.3 * len(threads)), fits_one_scale(frame)
     wide += 0 if shared else SCALE_WIDTH
-    figure, panes = panels.per_storage(frame, wide, labels=("threads", "images/s"), one_scale=shared)
+    figure, panes = panels.storage_panels(frame, wide, labels=("threads", "images/s"), one_scale=shared)
     for axes, cells in panes:
         axes.set_ylim(0, _top(frame if shared else cells))
-        places, n = [threads.index(each) for each in cells["threads"]], panels.several_n(_shown(frame))
-        panels.bars(axes, places, rows_of(cells), "images_per_s", WIDTH, published="paper_images_per_s", n=n)
-        panels.categories(axes, threads)
+        places, n = [threads.index(each) for each in cells["threads"]], panels.needs_run_counts(_shown(frame))
+        panels.draw_bars(axes, places, rows_of(cells), "images_per_s", WIDTH, published="paper_images_per_s", n=n)
+        panels.set_categories(axes, threads)
     signs = _right_axes(panes, frame, threads, shared=shared)
     if frame["paper_images_per_s"].notna().any():
         signs.append(panels.published_sign(f"{chien2018.SOURCE}: its ratio {TIMES} our 1-thread median"))
@@ -118,31 +118,31 @@ def _right_axes(
     that keeps the marker within its bar.
     """
     sizes = frame["bytes_per_image"]
-    factor = float(sizes.median() if same_size(frame) else sizes.max()) / BYTES_PER_MB
+    factor = float(sizes.median() if has_one_image_size(frame) else sizes.max()) / BYTES_PER_MB
     for place, (axes, cells) in enumerate(panes, 1):
         at_end = place == len(panes) or place % panels.IN_A_ROW == 0
-        if same_size(frame) and shared and not at_end:
+        if has_one_image_size(frame) and shared and not at_end:
             continue
         right, scaled = axes.twinx(), at_end or not shared
         right.set_ylim(0, axes.get_ylim()[1] * factor)
         right.tick_params(axis="y", labelright=scaled, right=scaled)
         right.spines["right"].set_visible(scaled)
         if at_end:
-            right.set_ylabel("MB/s" if same_size(frame) else "MB/s (diamonds)")
-        if not same_size(frame):
+            right.set_ylabel("MB/s" if has_one_image_size(frame) else "MB/s (diamonds)")
+        if not has_one_image_size(frame):
             shown = _shown(cells)
             spots = [threads.index(each) for each in shown["threads"]]
             right.plot(spots, shown["read_mb_per_s"], **MB_MARK)
-    return [] if same_size(frame) else [Line2D([], [], label="median MB/s, right axis", **MB_MARK)]
+    return [] if has_one_image_size(frame) else [Line2D([], [], label="median MB/s, right axis", **MB_MARK)]
 
 
-def one_scale(frame: pd.DataFrame) -> bool:
+def fits_one_scale(frame: pd.DataFrame) -> bool:
     """Return whether one scale serves all panels: each has a bar of at least `LEAST_OF_OURS` of the highest bar."""
     highest = frame.groupby("storage")["images_per_s"].max().dropna()
     return bool(highest.empty or highest.min() >= LEAST_OF_OURS * highest.max())
 
 
-def same_size(frame: pd.DataFrame) -> bool:
+def has_one_image_size(frame: pd.DataFrame) -> bool:
     """Return whether all bars agree in bytes per image (within `SAME_SIZE`), so that one right axis is true for all."""
     size = frame["bytes_per_image"].dropna()
     return bool(len(size) and size.max() - size.min() <= SAME_SIZE * size.median())
@@ -151,7 +151,7 @@ def same_size(frame: pd.DataFrame) -> bool:
 def _top(frame: pd.DataFrame) -> float:
     """Return the end of the axis, images/s: above 0, with room for the numbers over the highest bar, whisker or mark.
 
-    A published mark that would make all bars small is left out; `panels.bars` writes its number instead.
+    A published mark that would make all bars small is left out; `panels.draw_bars` writes its number instead.
     """
     ours, marks = panels.upper_ends(frame, "images_per_s").dropna(), frame["paper_images_per_s"].dropna()
     drawn = marks[marks <= MOST_OF_OURS * ours.max()]

@@ -16,12 +16,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, rows_of
-from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import by_prefetch, completed, families, of_done, settled
-from analysis.text import MINUS, significant
+from analysis.records.settings import Settings, reduced_set_key
+from analysis.statistics.selection import (
+    add_missing_partners,
+    numbers_of_done_cells,
+    sets_by_prefetch,
+    sets_of_settings,
+    with_status_of_drawing,
+)
+from analysis.text import MINUS, three_digits
 
 TITLE = "Fig. 6. Mini-application: runtime, and the excess without prefetch"
 PLACE = ["storage", "storage_name", "threads"]
@@ -39,20 +45,20 @@ LINE = 0.075
 NEW_LINE = "\n"
 
 
-def specs(cells: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of settings with cells with and without prefetch, done or not."""
-    sets = dict(worthy(by_prefetch(families(cells, {"prefetch"}))))
-    return figures("fig6", TITLE, runtime_over_threads, sets, bars, caption_of_runs())
+    sets = dict(sets_worth_a_chart(sets_by_prefetch(sets_of_settings(cells, {"prefetch"}))))
+    return figure_specs("fig6", TITLE, draw_runtime, sets, chart_table, caption_of_runs())
 
 
-def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:
+def sets_worth_a_chart(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:
     """Return the sets with several thread counts; a set with one only if no other set differs just in the batch size.
 
     Fig. 7's cells are one set per batch size, each with one thread count: Fig. 7 shows them together.
     """
     alike: dict[Settings, list[tuple[Settings, pd.DataFrame]]] = {}
     for key, cells in sets.items():
-        alike.setdefault(family_key(key, frozenset({"batch_size"})), []).append((key, cells))
+        alike.setdefault(reduced_set_key(key, frozenset({"batch_size"})), []).append((key, cells))
     chosen = []
     for each in alike.values():
         several = [(key, cells) for key, cells in each if len(set(cells["threads"])) > 1]
@@ -60,41 +66,41 @@ def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.Dat
     return chosen
 
 
-def bars(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table, seconds: per storage and thread count a row with prefetch, then a row without.
 
     A cell without a bar keeps its row, without numbers. `excess_s` needs a runtime with prefetch on the same host;
     otherwise the row's status is `without partner`.
     """
-    frame = completed(settled(cells, [*PLACE, "prefetch"], "wall_s"), ["threads"])
-    frame = of_done(frame.rename(columns={old: new for new, old in RUNTIME.items()}), RUNTIME)
+    frame = add_missing_partners(with_status_of_drawing(cells, [*PLACE, "prefetch"], "wall_s"), ["threads"])
+    frame = numbers_of_done_cells(frame.rename(columns={old: new for new, old in RUNTIME.items()}), RUNTIME)
     partner = [*PLACE, "host"]
     base = frame[frame["prefetch"] > 0].set_index(partner)["runtime_s"].dropna()
     below = frame[partner].join(base.rename("below"), on=partner)["below"]
     frame["excess_s"] = (frame["runtime_s"] - below).where(frame["prefetch"] == 0)
     alone = (frame["prefetch"] == 0) & below.isna() & (frame["status"] == "done")
     frame["status"] = frame["status"].mask(alone, "without partner")
-    return of_done(frame, RUNTIME)[COLUMNS]
+    return numbers_of_done_cells(frame, RUNTIME)[COLUMNS]
 
 
-@panels.framed
-def runtime_over_threads(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_runtime(frame: pd.DataFrame) -> Panels:
     """Draw seconds over threads, a panel per storage, with whiskers.
 
     Each bar takes two rows of `frame`: with prefetch and without.
     """
     threads = sorted(set(frame["threads"]))
     shown = frame[frame["runtime_s"].notna()]
-    n = panels.several_n(shown)
+    n = panels.needs_run_counts(shown)
     top = float(panels.upper_ends(shown, "runtime_s").max()) * (panels.HEADROOM + LINE * (3 if n else 1))
     wide, labels = max(1.55, 0.42 * len(threads)), ("threads", "runtime (s)")
-    figure, panes = panels.per_storage(frame, wide, labels=labels, top=top)
+    figure, panes = panels.storage_panels(frame, wide, labels=labels, top=top)
     for axes, cells in panes:
         for _, pair in cells.groupby("threads"):
             ahead = rows_of(pair[pair["prefetch"] > 0])
             without = rows_of(pair[pair["prefetch"] == 0])
             _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=n)
-        panels.categories(axes, threads)
+        panels.set_categories(axes, threads)
     return figure, _signs(frame)
 
 
@@ -102,10 +108,12 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
     """Draw the runtime with prefetch, the excess without, and the status of a missing one."""
     height, excess = ahead["runtime_s"], without["excess_s"]
     if math.isnan(height):
-        panels.gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
+        panels.write_gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
         return
-    axes.bar(x, height, width=WIDTH, color=storage_colours.look(ahead["storage_name"]).color, edgecolor="black")
-    panels.whiskers(axes, [x if math.isnan(excess) else x - ASIDE], [ahead], "runtime_s")
+    axes.bar(
+        x, height, width=WIDTH, color=storage_colours.look_of_storage(ahead["storage_name"]).color, edgecolor="black"
+    )
+    panels.draw_whiskers(axes, [x if math.isnan(excess) else x - ASIDE], [ahead], "runtime_s")
     text = panels.median_text(ahead, "runtime_s", n=n)
     top = panels.whisker_ends(ahead, "runtime_s")[1]
     if math.isnan(excess):
@@ -116,17 +124,17 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
         else:
             # An excess of 0 or less cannot be stacked: it is a line inside the bar.
             axes.hlines(height + excess, x - WIDTH / 2, x + WIDTH / 2, **LESS)
-        panels.whiskers(axes, [x + ASIDE], [without], "runtime_s")
+        panels.draw_whiskers(axes, [x + ASIDE], [without], "runtime_s")
         sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
         runs = f"\n{panels.runs_text(without)}" if n else ""
-        text = f"{sign}{_added(abs(excess), height)}{panels.dagger_of(without)}{runs}\n{text}"
+        text = f"{sign}{_added(abs(excess), height)}{panels.dagger_if_unstable(without)}{runs}\n{text}"
         top = max(top, panels.whisker_ends(without, "runtime_s")[1])
-    panels.number(axes, (x, top), text)
+    panels.write_number(axes, (x, top), text)
 
 
 def _added(excess: float, runtime: float) -> str:
     """Return an excess as text with at most as many decimals as the runtime below it, but one is always allowed."""
-    own, theirs = (len(significant(each).partition(".")[2]) for each in (excess, runtime))
+    own, theirs = (len(three_digits(each).partition(".")[2]) for each in (excess, runtime))
     return f"{excess:.{min(own, max(1, theirs))}f}"
 
 
@@ -134,7 +142,7 @@ def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
     ahead = frame["prefetch"].max()
     shown = frame[frame["runtime_s"].notna()]
     names = dict.fromkeys(shown["storage_name"])
-    color = storage_colours.look(next(iter(names))).color if len(names) == 1 else "0.6"
+    color = storage_colours.look_of_storage(next(iter(names))).color if len(names) == 1 else "0.6"
     signs: list[Artist] = [Patch(facecolor=color, edgecolor="black", label=f"prefetch {ahead}")]
     if (frame["excess_s"] > 0).any():
         signs.append(Patch(facecolor="white", edgecolor="black", label="+ excess without prefetch"))

@@ -15,10 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, of_done, settled
+from analysis.statistics.selection import (
+    BATCH_PLACE,
+    batch_sets,
+    numbers_of_done_cells,
+    sort_as_in_paper,
+    with_status_of_drawing,
+)
 
 TITLE = "Fig. 7. Mini-application: throughput over batch size"
 FIGURE = "images_per_s"
@@ -35,23 +41,25 @@ WHISKER_BELOW = 1.5
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
-def specs(cells: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which several batch sizes were measured."""
     sets = {key: each for key, each in batch_sets(cells).items() if len(set(each["batch_size"])) > 1}
-    return figures("fig7", TITLE, throughput_over_batch_size, sets, points, caption_of_runs("point"), worth=_several)
+    return figure_specs("fig7", TITLE, draw_throughput, sets, chart_table, caption_of_runs("point"), worth=_several)
 
 
 def _several(frame: pd.DataFrame) -> bool:
     return frame["batch_size"][frame[FIGURE].notna()].nunique() > 1  # noqa: PD101 - a few rows
 
 
-def points(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table in the paper's order; a cell without a point keeps its row, without numbers."""
-    return of_done(in_order(settled(cells, BATCH_PLACE, FIGURE), ["batch_size"]), NUMBERS)[COLUMNS]
+    return numbers_of_done_cells(
+        sort_as_in_paper(with_status_of_drawing(cells, BATCH_PLACE, FIGURE), ["batch_size"]), NUMBERS
+    )[COLUMNS]
 
 
-@panels.framed
-def throughput_over_batch_size(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_throughput(frame: pd.DataFrame) -> Panels:
     """Draw images/s over batch sizes as categories, a panel per storage, with whiskers."""
     sizes = sorted(set(frame["batch_size"]))
     shown = frame[frame["images_per_s"].notna()]
@@ -59,19 +67,19 @@ def throughput_over_batch_size(frame: pd.DataFrame) -> Panels:
     room = panels.HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
     top = float(panels.upper_ends(shown, FIGURE).max()) * room
     labels = "batch size", "images/s"
-    figure, panes = panels.per_storage(frame, max(1.7, 0.48 * len(sizes)), 1.9, labels=labels, top=top)
+    figure, panes = panels.storage_panels(frame, max(1.7, 0.48 * len(sizes)), 1.9, labels=labels, top=top)
     for axes, cells in panes:
         for _, curve in cells.groupby("prefetch"):
             _curve(axes, curve, sizes)
-        _numbers(axes, cells, sizes, n=panels.several_n(shown))
+        _numbers(axes, cells, sizes, n=panels.needs_run_counts(shown))
         _gaps(axes, cells[cells["images_per_s"].isna()])
-        panels.categories(axes, sizes)
+        panels.set_categories(axes, sizes)
     return figure, _signs(frame, shown)
 
 
 def _look(storage: str, prefetch: int) -> dict[str, Any]:
     """Return the look of a curve: colour and marker by the storage, fill and line by the prefetch."""
-    look = storage_colours.look(storage)
+    look = storage_colours.look_of_storage(storage)
     return {
         "color": look.color if prefetch else "black",
         "linestyle": "solid" if prefetch else "dashed",
@@ -89,7 +97,7 @@ def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
     heights = [rows[size][FIGURE] if size in rows else math.nan for size in sizes]
     look = _look(curve["storage_name"].iloc[0], curve["prefetch"].iloc[0])
     axes.plot([place + aside for place in range(len(sizes))], heights, **look)
-    panels.whiskers(axes, [sizes.index(size) + aside for size in rows], list(rows.values()), FIGURE, WHISKER_BELOW)
+    panels.draw_whiskers(axes, [sizes.index(size) + aside for size in rows], list(rows.values()), FIGURE, WHISKER_BELOW)
 
 
 def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) -> None:
@@ -100,9 +108,9 @@ def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) 
         place = sizes.index(row["batch_size"])
         text = panels.median_text(row, "images_per_s", n=n)
         if row["batch_size"] in above:
-            panels.number(axes, (place, panels.whisker_ends(row, FIGURE)[0]), text, xytext=(0, -4), va="top")
+            panels.write_number(axes, (place, panels.whisker_ends(row, FIGURE)[0]), text, xytext=(0, -4), va="top")
         else:
-            panels.number(axes, (place, panels.whisker_ends(row, FIGURE)[1]), text, xytext=(0, 4))
+            panels.write_number(axes, (place, panels.whisker_ends(row, FIGURE)[1]), text, xytext=(0, 4))
         above.add(row["batch_size"])
 
 

@@ -14,11 +14,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.claims import chien2018
-from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import Panels, framed, name_panel, over_time, why_nothing
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
+from analysis.figures.kit.panels import Panels, name_panel, time_panels, with_frame, write_reason
 from analysis.records.frame import Row
-from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import by_prefetch, completed, families, settled
+from analysis.records.settings import Settings, reduced_set_key
+from analysis.statistics.selection import (
+    add_missing_partners,
+    sets_by_prefetch,
+    sets_of_settings,
+    with_status_of_drawing,
+)
 from analysis.traces import system
 
 TITLE = "Fig. 8. Mini-application: read from the storage over time"
@@ -32,7 +37,7 @@ TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted
 WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 
 
-def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one figure per set of settings that has cells with and without prefetch, and a trace.
 
     Of sets that differ only in threads and batch size one is drawn: the paper's batch size, then most threads, then the
@@ -44,7 +49,7 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     runs_drawn = system.typical_runs(runs[runs["cell"].isin(traced)])
     both_by_set = {
         key: both
-        for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
+        for key, both in sets_by_prefetch(sets_of_settings(cells, {"prefetch"}, ["threads"])).items()
         if both["cell"].isin(traced).any()
     }
     kept = {cell for cell, run in runs_drawn.items() if system.has_trace(folders[cell], run)}
@@ -53,13 +58,13 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         both = both_by_set[key]
         return bool(both["cell"][both["status"] == "done"].isin(kept).any())
 
-    best = (next(filter(worth, alike), None) for alike in best_first(both_by_set))
+    best = (next(filter(worth, alike), None) for alike in best_sets_first(both_by_set))
     sets = {key: both_by_set[key] for key in best if key}
-    drawn = partial(samples, runs=runs_drawn, folders=folders)
-    return figures("fig8", TITLE, read_over_time, sets, drawn, what_is_drawn, worth=system.any_trace)
+    drawn = partial(chart_table, runs=runs_drawn, folders=folders)
+    return figure_specs("fig8", TITLE, draw_read_rate, sets, drawn, caption_of_drawn_run, worth=system.any_trace)
 
 
-def best_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]]:
+def best_sets_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]]:
     """Return lists of sets that differ only in threads, batch size and iterations, the best set of a list first."""
 
     def rank(key: Settings) -> tuple[bool, int, float]:
@@ -67,17 +72,17 @@ def best_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]
 
     alike: dict[Settings, list[Settings]] = {}
     for key in sets:
-        alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
+        alike.setdefault(reduced_set_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
     return [sorted(each, key=rank, reverse=True) for each in alike.values()]
 
 
-def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the chart's table: MB/s, one row per interval of each trace; a cell without a trace keeps one row.
 
     The first row of a trace is its start and has no rate.
     """
-    frame = completed(settled(cells, PLACE, "wall_s"), [])
-    return system.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
+    frame = add_missing_partners(with_status_of_drawing(cells, PLACE, "wall_s"), [])
+    return system.samples_of_cells(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
 def _samples(_: Row, _run: Row, path: Path) -> pd.DataFrame:
@@ -85,7 +90,7 @@ def _samples(_: Row, _run: Row, path: Path) -> pd.DataFrame:
     return trace.samples.assign(source=trace.source)
 
 
-def what_is_drawn(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+def caption_of_drawn_run(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     """Return the caption's sentences on the drawn run and its counter, and the cells with the process's counter."""
     done = frame[frame["status"] == "done"]
     if done.empty:
@@ -98,8 +103,8 @@ def what_is_drawn(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str
     return f"{sentence} The counter of the storage could not be read for {which}: read by the process instead."
 
 
-@framed
-def read_over_time(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_read_rate(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per storage.
 
     Each row of `frame` is an interval: it begins at the end of the row before; the first row has no rate.
@@ -107,7 +112,7 @@ def read_over_time(frame: pd.DataFrame) -> Panels:
     storages = list(dict.fromkeys(frame["storage"]))
     hosts = len(set(frame["host"]) - {""}) > 1
     highest, longest = (float(frame[name].fillna(0).max()) for name in ("read_mb_per_s", "elapsed_s"))
-    figure, grid = over_time(len(storages), highest, longest, "MB/s read")
+    figure, grid = time_panels(len(storages), highest, longest, "MB/s read")
     for axes, storage in zip(grid, storages, strict=True):
         cells = frame[frame["storage"] == storage]
         _panel(axes, cells)
@@ -124,7 +129,7 @@ def _panel(axes: Axes, cells: pd.DataFrame) -> None:
         else:
             missing.append(f"prefetch {prefetch}: {trace['status'].iloc[0]}")
     if missing:
-        why_nothing(axes, "; ".join(missing))
+        write_reason(axes, "; ".join(missing))
 
 
 def _trace(axes: Axes, trace: pd.DataFrame, *, prefetch: int) -> None:

@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_checkpoints, figures
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_checkpoints, figure_specs
 from analysis.figures.kit.panels import Panels
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row, rows_of
-from analysis.statistics.selection import HOW, MODE, of_done, saving_sets, settled
+from analysis.statistics.selection import HOW, MODE, numbers_of_done_cells, saving_sets, with_status_of_drawing
 from analysis.statistics.training import NO_TARGET, SNAPSHOT_TIMES
 
 PLACE = ["target", "target_name", "mode"]
@@ -44,28 +44,30 @@ LABEL = 28
 RIGHT = 1.16
 
 
-def figure_9(cells: pd.DataFrame) -> list[FigureSpec]:
+def runtime_figures(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of settings in which a training saved checkpoints."""
     title, hidden = "Fig. 9. Mini-application: runtime with checkpoints, and one checkpoint", (*HOW, *MODE)
     sets = saving_sets(cells, hidden)
-    return figures("fig9", title, runtime_per_target, sets, runtimes, caption_of_checkpoints, hidden=hidden)
+    return figure_specs("fig9", title, draw_runtimes, sets, runtime_table, caption_of_checkpoints, hidden=hidden)
 
 
-def runtimes(cells: pd.DataFrame) -> pd.DataFrame:
+def runtime_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table, seconds: one row per target, the training without checkpoints first.
 
     `without_s`: runtime without checkpoints on the same host; `checkpoint_s`: training stood still for one checkpoint.
     """
-    frame = settled(cells, PLACE, "wall_s").rename(columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()})
+    frame = with_status_of_drawing(cells, PLACE, "wall_s").rename(
+        columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()}
+    )
     columns = [*PLACE, *RUNTIME, "without_s", *CHECKPOINT, *OF_CELL]
-    frame = of_done(frame.reindex(columns=columns), [*RUNTIME, *CHECKPOINT])
+    frame = numbers_of_done_cells(frame.reindex(columns=columns), [*RUNTIME, *CHECKPOINT])
     without = frame[frame["target"] == NO_TARGET]
     base = without.set_index("host")["runtime_s"].to_dict() if len(without) == 1 else {}
     return frame.assign(without_s=frame["host"].map(base).astype("float64"))
 
 
-@panels.framed
-def runtime_per_target(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_runtimes(frame: pd.DataFrame) -> Panels:
     """Draw seconds per target, the whole run above and one checkpoint below, with whiskers.
 
     The row without a target has no bar of its own: it is the gray part of all bars.
@@ -75,12 +77,12 @@ def runtime_per_target(frame: pd.DataFrame) -> Panels:
     figure = Figure(figsize=(max(4.2, 1.2 + 0.9 * len(targets)), 4.1))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     for axes, name, label in ((above, "runtime_s", "runtime (s)"), (below, "checkpoint_s", "one checkpoint (s)")):
-        axes.set_ylim(0, panels.top_of(frame, f"{name}_max", headroom=panels.HEADROOM + 0.05))
-        rows = rows_of(settled(targets, ["target", "mode"], name))
+        axes.set_ylim(0, panels.axis_top(frame, f"{name}_max", headroom=panels.HEADROOM + 0.05))
+        rows = rows_of(with_status_of_drawing(targets, ["target", "mode"], name))
         is_runtime = name == "runtime_s"
         fill, crossed = (_fill, "without_s") if is_runtime else (_colour, "")
-        n = is_runtime and panels.several_n(shown)
-        panels.bars(axes, range(len(rows)), rows, name, WIDTH, fill=fill, crossed=crossed, n=n)
+        n = is_runtime and panels.needs_run_counts(shown)
+        panels.draw_bars(axes, range(len(rows)), rows, name, WIDTH, fill=fill, crossed=crossed, n=n)
         axes.set_ylabel(label)
         axes.tick_params(axis="x", length=0)
     for x, (height, without) in enumerate(zip(targets["runtime_s"], targets["without_s"], strict=True)):
@@ -88,7 +90,7 @@ def runtime_per_target(frame: pd.DataFrame) -> Panels:
             above.bar(x, without, WIDTH, color=GRAY, edgecolor="black")
         elif without > height:
             above.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
-    below.set_xticks(range(len(targets)), [panels.wrapped(name) for name in targets["target"]])
+    below.set_xticks(range(len(targets)), [panels.wrap_name(name) for name in targets["target"]])
     below.set_xlim(-0.65, len(targets) - 0.35)
     signs: list[Artist] = []
     if frame["without_s"].notna().any():
@@ -99,7 +101,7 @@ def runtime_per_target(frame: pd.DataFrame) -> Panels:
 
 
 def _colour(row: Row) -> str:
-    return storage_colours.look(row["target_name"]).color
+    return storage_colours.look_of_storage(row["target_name"]).color
 
 
 def _fill(row: Row) -> str:
@@ -107,28 +109,28 @@ def _fill(row: Row) -> str:
     return GRAY if row["without_s"] > row["runtime_s"] else _colour(row)
 
 
-def one_checkpoint(cells: pd.DataFrame) -> list[FigureSpec]:
+def checkpoint_figures(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of settings in which a training saved checkpoints, with all modes."""
     title = "One checkpoint: training stands still, durable, drained"
-    return figures(
+    return figure_specs(
         "checkpoints",
         title,
-        seconds_per_checkpoint,
+        draw_checkpoints,
         saving_sets(cells, HOW),
-        seconds,
+        checkpoint_table,
         caption_of_checkpoints,
         hidden=HOW,
     )
 
 
-def seconds(cells: pd.DataFrame) -> pd.DataFrame:
+def checkpoint_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table: one row per target and mode; seconds since the end of the saved step."""
-    saves = settled(cells[cells["target"] != NO_TARGET], PLACE, "snapshot_blocked_s")
-    return of_done(saves.reindex(columns=[*PLACE, *NUMBERS, *OF_CELL]), NUMBERS)
+    saves = with_status_of_drawing(cells[cells["target"] != NO_TARGET], PLACE, "snapshot_blocked_s")
+    return numbers_of_done_cells(saves.reindex(columns=[*PLACE, *NUMBERS, *OF_CELL]), NUMBERS)
 
 
-@panels.framed
-def seconds_per_checkpoint(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_checkpoints(frame: pd.DataFrame) -> Panels:
     """Draw seconds since the end of the saved step, up to three bars per target and mode, with whiskers."""
     rows = rows_of(frame)
     longest = max(frame[f"{name}_max"].max() for name, *_ in KINDS)
@@ -136,8 +138,8 @@ def seconds_per_checkpoint(frame: pd.DataFrame) -> Panels:
     axes = figure.subplots()
     axes.set_xlim(0, float(longest) * RIGHT)
     for place, row in enumerate(rows):
-        _lying(axes, place, row, n=panels.several_n(frame[frame["status"] == "done"]))
-    axes.set_yticks(range(len(rows)), [f"{panels.wrapped(row['target'], LABEL)}\n{row['mode']}" for row in rows])
+        _lying(axes, place, row, n=panels.needs_run_counts(frame[frame["status"] == "done"]))
+    axes.set_yticks(range(len(rows)), [f"{panels.wrap_name(row['target'], LABEL)}\n{row['mode']}" for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("seconds since the end of the step")

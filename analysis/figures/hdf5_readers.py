@@ -5,34 +5,35 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.figures.kit.panels import Panels
-from analysis.figures.kit.storage_colours import Look
-from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import family_key
-from analysis.statistics.selection import of_done, settled
+from analysis.figures.kit.storage_colours import StorageLook
+from analysis.records.frame import group_rows, rows_of
+from analysis.records.settings import reduced_set_key
+from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 
 TITLE = "Readers of HDF5: MB/s over the calls at once"
 # In the order of the legend; other readers follow.
 LOOKS = {
-    "h5py_threads": Look("#D55E00", "o"), "h5py_pool": Look("#E69F00", "s"), "h5py_shared": Look("#56B4E9", "^"),
-    "offsets": Look("#0072B2", "D"),
+    "h5py_threads": StorageLook("#D55E00", "o"), "h5py_pool": StorageLook("#E69F00", "s"),
+    "h5py_shared": StorageLook("#56B4E9", "^"),
+    "offsets": StorageLook("#0072B2", "D"),
 }  # fmt: skip
-OTHER = Look("#B0B0B0", "X")
+OTHER = StorageLook("#B0B0B0", "X")
 NUMBERS = ["read_mb_per_s", "read_mb_per_s_min", "read_mb_per_s_max"]
 PLACE = ["storage", "reader", "threads"]
 COLUMNS = [*PLACE, "storage_name", *NUMBERS, "n_valid", "unstable", "status", "host", "cell"]
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ in reader, parallel calls and storage, if two readers are done."""
     if not {"reader", NUMBERS[0]} <= {*table}:
         return []
     cells = table[table["reader"].notna()].copy()
     cells = cells.assign(threads=cells["threads"].fillna(1).astype(int) if "threads" in cells else 1)
-    sets = grouped(cells, cells["set_key"].map(lambda key: family_key(key, frozenset({"reader"}))))
-    return figures(
-        "readers", TITLE, over_calls, sets, lines, caption_of_runs("point"), hidden=["reader"], worth=_several
+    sets = group_rows(cells, cells["set_key"].map(lambda key: reduced_set_key(key, frozenset({"reader"}))))
+    return figure_specs(
+        "readers", TITLE, draw_readers, sets, chart_table, caption_of_runs("point"), hidden=["reader"], worth=_several
     )
 
 
@@ -40,24 +41,24 @@ def _several(frame: pd.DataFrame) -> bool:
     return len(set(frame["reader"][frame["status"] == "done"])) > 1
 
 
-def lines(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table: one row per storage, reader and number of parallel calls, even without a point."""
-    frame = of_done(settled(cells, PLACE, NUMBERS[0]), NUMBERS)[COLUMNS].copy()
+    frame = numbers_of_done_cells(with_status_of_drawing(cells, PLACE, NUMBERS[0]), NUMBERS)[COLUMNS].copy()
     places = {name: place for place, name in enumerate(LOOKS)}
     order = frame["reader"].map(lambda name: places.get(name, len(places)))
     return frame.assign(order=order).sort_values(["storage", "order", "threads", "cell"])[COLUMNS]
 
 
-@panels.framed
-def over_calls(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_readers(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over parallel calls, a panel per storage, a line per reader, with whiskers."""
-    top = panels.top_of(frame, NUMBERS[-1])
+    top = panels.axis_top(frame, NUMBERS[-1])
     labels = "calls at once (threads)", "MB/s delivered"
-    figure, panes = panels.per_storage(frame, 2.8, 2.1, labels=labels, top=top)
-    values, n = sorted(set(frame["threads"])), panels.several_n(frame[frame[NUMBERS[0]].notna()])
+    figure, panes = panels.storage_panels(frame, 2.8, 2.1, labels=labels, top=top)
+    values, n = sorted(set(frame["threads"])), panels.needs_run_counts(frame[frame[NUMBERS[0]].notna()])
     for axes, rows in panes:
-        panels.categories(axes, values)
+        panels.set_categories(axes, values)
         for name, each in rows[rows[NUMBERS[0]].notna()].groupby("reader", sort=False):
             places = [values.index(threads) for threads in each["threads"]]
-            panels.line(axes, places, rows_of(each), NUMBERS[0], LOOKS.get(str(name), OTHER), n=n)
+            panels.draw_line(axes, places, rows_of(each), NUMBERS[0], LOOKS.get(str(name), OTHER), n=n)
     return figure, [panels.line_sign(name, LOOKS.get(name, OTHER)) for name in dict.fromkeys(frame["reader"])]

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from analysis.claims.nersc2018 import published_rate
 from analysis.errors import AnalysisError
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures, how_many
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs, sentence_on_counts
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, rows_of
 from analysis.statistics.selection import (
@@ -26,10 +26,10 @@ from analysis.statistics.selection import (
     NODES,
     SHUFFLE,
     WALL_PARTS,
-    by_control,
-    by_nodes,
-    of_done,
-    settled,
+    numbers_of_done_cells,
+    sets_by_control,
+    sets_by_nodes,
+    with_status_of_drawing,
     workloads,
 )
 from analysis.statistics.training import CONTROL
@@ -60,7 +60,7 @@ LINES = [*OF_CELL, "shuffle", NODES, *RATES]
 WIDTH = 0.8
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return the figures of HEPCNNB and of CDB: wall time by nodes and by control, and the rate of reading."""
     cells = workloads(table, runs)
     typical = typical_runs(runs, ["timelog"]) if len(cells) else {}
@@ -68,13 +68,13 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     for name in [each for each in NAMES if (cells["benchmark"] == each).any()]:
         own = cells[cells["benchmark"] == name]
         title, stem = NAMES[name], f"nersc-{name}"
-        rates = partial(points, runs=typical, folders=folders)
-        charts += figures(f"{stem}-latency", f"{title}: wall time of the slowest rank", stacked, by_nodes(own),
-                        partial(stacks, words=_by_nodes), caption_of_runs())  # fmt: skip
-        charts += figures(f"{stem}-bandwidth", f"{title}: read bandwidth by its definitions",
-                        rates_over_nodes, by_nodes(own), rates, _caption_of_rates)  # fmt: skip
-        charts += figures(f"{stem}-controls", f"{title}: what is left out", stacked, by_control(own),
-                        partial(stacks, words=lambda row: str(row[CONTROL])), caption_of_runs())  # fmt: skip
+        rates = partial(rate_table, runs=typical, folders=folders)
+        charts += figure_specs(f"{stem}-latency", f"{title}: wall time of the slowest rank", draw_wall_time,
+                        sets_by_nodes(own), partial(wall_time_table, words=_by_nodes), caption_of_runs())  # fmt: skip
+        charts += figure_specs(f"{stem}-bandwidth", f"{title}: read bandwidth by its definitions",
+                        draw_rates, sets_by_nodes(own), rates, _caption_of_rates)  # fmt: skip
+        charts += figure_specs(f"{stem}-controls", f"{title}: what is left out", draw_wall_time, sets_by_control(own),
+                        partial(wall_time_table, words=lambda row: str(row[CONTROL])), caption_of_runs())  # fmt: skip
     return charts
 
 
@@ -87,7 +87,7 @@ def _caption_of_rates(_key: object, shown: pd.DataFrame, frame: pd.DataFrame) ->
     formula = "The published formula takes each file for training once, whatever was read, and the rest as validation."
     sentences = ["By the time logs of the run of median length of each cell."]
     sentences += [formula] if frame["published"].notna().any() else []
-    return " ".join([*sentences, how_many(shown)])
+    return " ".join([*sentences, sentence_on_counts(shown)])
 
 
 def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
@@ -98,24 +98,24 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
     return placed.sort_values([NODES, "_order", "cell"]).drop(columns="_order")
 
 
-def stacks(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
+def wall_time_table(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
     """Return the chart's table: per cell its bar's label (by `words`) and the seconds of the parts of its wall time."""
-    ordered = _ordered(settled(cells, ["storage", NODES, SHUFFLE, CONTROL], "wall_s"))
+    ordered = _ordered(with_status_of_drawing(cells, ["storage", NODES, SHUFFLE, CONTROL], "wall_s"))
     ordered = ordered.assign(place=[words(row) for row in rows_of(ordered)])
-    return of_done(ordered, [*WALL, "io_share", *WALL_PARTS])[STACK]
+    return numbers_of_done_cells(ordered, [*WALL, "io_share", *WALL_PARTS])[STACK]
 
 
-@panels.framed
-def stacked(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_wall_time(frame: pd.DataFrame) -> Panels:
     """Draw the parts of the wall time stacked, one panel per storage; the share of I/O stands above each bar."""
     places = list(dict.fromkeys(frame["place"]))
     shown = frame[frame["wall_s"].notna()]
     top = float(panels.upper_ends(shown, "wall_s").max()) * panels.HEADROOM
     wide, labels = max(1.6, 0.62 * len(places)), ("", "wall time (s)")
-    figure, panes = panels.per_storage(frame, wide, 2.1, labels=labels, top=top)
+    figure, panes = panels.storage_panels(frame, wide, 2.1, labels=labels, top=top)
     for axes, cells in panes:
         for row in rows_of(cells):
-            _stack(axes, places.index(row["place"]), row, n=panels.several_n(shown))
+            _stack(axes, places.index(row["place"]), row, n=panels.needs_run_counts(shown))
         axes.set_title(f"storage {axes.get_title()}")  # a storage may be called local, as a way of shuffling is
         axes.set_xticks(range(len(places)), places, size=6.5)
         axes.set_xlim(-0.6, len(places) - 0.4)
@@ -124,16 +124,16 @@ def stacked(frame: pd.DataFrame) -> Panels:
 
 def _stack(axes: Axes, x: int, row: Row, *, n: bool) -> None:
     if math.isnan(row["wall_s"]):
-        panels.gap(axes, x, row["status"])
+        panels.write_gap(axes, x, row["status"])
         return
     below = 0.0
     for part in WALL_PARTS:
         axes.bar(x, row[part], width=WIDTH, bottom=below, color=LOOKS[part][1], linewidth=0.5, edgecolor="black")
         below += row[part]
-    panels.whiskers(axes, [x], [row], "wall_s")
-    text = f"{INPUT[row['benchmark']]} {row['io_share']:.0%}{panels.dagger_of(row)}"
+    panels.draw_whiskers(axes, [x], [row], "wall_s")
+    text = f"{INPUT[row['benchmark']]} {row['io_share']:.0%}{panels.dagger_if_unstable(row)}"
     text = f"{text}\n{panels.runs_text(row)}" if n else text
-    panels.number(axes, (x, panels.whisker_ends(row, "wall_s")[1]), text)
+    panels.write_number(axes, (x, panels.whisker_ends(row, "wall_s")[1]), text)
 
 
 def _parts(shown: pd.DataFrame) -> list[Artist]:
@@ -141,9 +141,11 @@ def _parts(shown: pd.DataFrame) -> list[Artist]:
     return [Patch(facecolor=LOOKS[part][1], edgecolor="black", label=LOOKS[part][0]) for part in parts]
 
 
-def points(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+def rate_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the chart's table: per cell MB/s by each definition, from the time logs of the run of median length."""
-    ordered = _ordered(settled(cells, ["storage", NODES, SHUFFLE], "wall_s")).rename(columns={SHUFFLE: "shuffle"})
+    ordered = _ordered(with_status_of_drawing(cells, ["storage", NODES, SHUFFLE], "wall_s")).rename(
+        columns={SHUFFLE: "shuffle"}
+    )
     by_cell, states = [], []
     for row in rows_of(ordered):
         rates, state = dict.fromkeys(RATES, math.nan), row["status"]
@@ -154,8 +156,8 @@ def points(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, P
                 state = "no time log"
         by_cell.append(rates)
         states.append(state)
-    return of_done(pd.concat([ordered.reset_index(drop=True), pd.DataFrame(by_cell)], axis=1).assign(status=states),
-                   RATES)[LINES]  # fmt: skip
+    table = pd.concat([ordered.reset_index(drop=True), pd.DataFrame(by_cell)], axis=1).assign(status=states)
+    return numbers_of_done_cells(table, RATES)[LINES]
 
 
 def _rates(row: Row, run: Row, folder: Path) -> dict[str, float]:
@@ -188,17 +190,17 @@ def _published(row: Row, metrics: Mapping[str, Any]) -> float:
     return published_rate(metrics["count"], files, sizes, metrics["sum_per_rank"])
 
 
-@panels.framed
-def rates_over_nodes(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_rates(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over nodes: a panel per storage, a line per definition and way of shuffling; dotted: ideal scaling."""
     nodes = sorted(set(frame[NODES]))
     shown = frame[frame["union_all"].notna()]
     top = (float(shown[list(RATES)].max().max()) if len(shown) else 1.0) * panels.HEADROOM
-    figure, panes = panels.per_storage(frame, max(2.4, 0.8 * len(nodes)), 2.1, labels=("nodes", "MB/s"), top=top)
+    figure, panes = panels.storage_panels(frame, max(2.4, 0.8 * len(nodes)), 2.1, labels=("nodes", "MB/s"), top=top)
     for axes, cells in panes:
         for shuffle, rows in cells[cells["union_all"].notna()].groupby("shuffle"):
             _lines(axes, rows, nodes, dashed=shuffle == "global")
-        panels.categories(axes, nodes)
+        panels.set_categories(axes, nodes)
         axes.ticklabel_format(axis="y", style="plain", useOffset=False)
     return figure, _signs(shown)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
-from analysis.figures.kit.storage_colours import Look
-from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import of_done, settled
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
+from analysis.figures.kit.storage_colours import StorageLook
+from analysis.records.frame import group_rows, rows_of
+from analysis.records.settings import Settings, reduced_set_key
+from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,29 +26,37 @@ NUMBERS = [RATE, f"{RATE}_min", f"{RATE}_max"]
 PLACE = ["storage", "threads", SIZE]
 COLUMNS = [*PLACE, "storage_name", *NUMBERS, "n_valid", "unstable", "status", "host", "cell"]
 LOOKS = (
-    Look("#0072B2", "o"), Look("#D55E00", "s"), Look("#009E73", "^"), Look("#CC79A7", "D"), Look("#E69F00", "v"),
-    Look("#56B4E9", "P"),
+    StorageLook("#0072B2", "o"), StorageLook("#D55E00", "s"), StorageLook("#009E73", "^"),
+    StorageLook("#CC79A7", "D"), StorageLook("#E69F00", "v"),
+    StorageLook("#56B4E9", "P"),
 )  # fmt: skip
 IN_A_ROW, LEAST = 4, 2
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 CLOSE = 2.0  # sizes closer than this factor get no own ticks: their labels would overlap
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ only in data, storage and threads, if a storage has two sizes."""
     if not {KIND, SIZE, "threads", *NUMBERS} <= {*table}:
         return []
     cells = table[table[SIZE].notna() & (table["figure"] == "images_per_s")]
     cells = cells.astype({"threads": int})
-    sets = grouped(cells, cells["set_key"].map(_but_data))
+    sets = group_rows(cells, cells["set_key"].map(_but_data))
     with_objects = {key: each for key, each in sets.items() if each[KIND].notna().any()}
-    return figures(
-        "objects", TITLE, over_sizes, with_objects, lines, caption_of_runs("point"), worth=_several, sizes=True
+    return figure_specs(
+        "objects",
+        TITLE,
+        draw_object_sizes,
+        with_objects,
+        chart_table,
+        caption_of_runs("point"),
+        worth=_several,
+        sizes=True,
     )
 
 
 def _but_data(key: Settings) -> Settings:
-    return family_key(key, frozenset(name for name in key.facts if name == "data" or name.startswith("dataset.")))
+    return reduced_set_key(key, frozenset(name for name in key.facts if name == "data" or name.startswith("dataset.")))
 
 
 def _several(frame: pd.DataFrame) -> bool:
@@ -56,20 +64,20 @@ def _several(frame: pd.DataFrame) -> bool:
     return bool((done.groupby("storage")[SIZE].nunique() >= LEAST).any())
 
 
-def lines(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table: one row per storage, number of threads and mean size of a file or object (bytes)."""
-    frame = of_done(settled(cells.round({SIZE: 0}), PLACE, RATE), NUMBERS)
+    frame = numbers_of_done_cells(with_status_of_drawing(cells.round({SIZE: 0}), PLACE, RATE), NUMBERS)
     return frame.sort_values([*PLACE, "cell"])[COLUMNS]
 
 
-@panels.framed
-def over_sizes(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_object_sizes(frame: pd.DataFrame) -> Panels:
     """Draw a panel per number of threads, both axes logarithmic, with whiskers."""
     counts, shown = sorted(set(frame["threads"])), frame[frame[RATE].notna()]
     looks = {name: LOOKS[place % len(LOOKS)] for place, name in enumerate(dict.fromkeys(frame["storage"]))}
-    figure, grid = panels.grid_of(len(counts), IN_A_ROW, (2.1, 2.3), 4.2, sharex=True, sharey=True)
+    figure, grid = panels.panel_grid(len(counts), IN_A_ROW, (2.1, 2.3), 4.2, sharex=True, sharey=True)
     for place, (axes, threads) in enumerate(zip(grid, counts, strict=True)):
-        _panel(axes, shown[shown["threads"] == threads], looks, n=panels.several_n(shown))
+        _panel(axes, shown[shown["threads"] == threads], looks, n=panels.needs_run_counts(shown))
         axes.set_title(f"{threads} call{'s' * (threads > 1)} at once")
         lowest = place + IN_A_ROW >= len(counts)
         axes.tick_params(axis="x", labelbottom=lowest)
@@ -79,12 +87,12 @@ def over_sizes(frame: pd.DataFrame) -> Panels:
     return figure, [panels.line_sign(name, look) for name, look in looks.items()]
 
 
-def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look], *, n: bool) -> None:
+def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, StorageLook], *, n: bool) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(x=0.12)
     for name, rows in cells.groupby("storage", sort=False):
-        panels.line(axes, rows[SIZE].tolist(), rows_of(rows), RATE, looks[str(name)], n=n)
+        panels.draw_line(axes, rows[SIZE].tolist(), rows_of(rows), RATE, looks[str(name)], n=n)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

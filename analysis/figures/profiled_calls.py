@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, Panels, framed, grid_of, time_axis, why_nothing
-from analysis.records.frame import Row, grouped, rows_of
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
+from analysis.figures.kit.panels import HEADROOM, Panels, panel_grid, time_axis, with_frame, write_reason
+from analysis.records.frame import Row, group_rows, rows_of
 from analysis.records.settings import Settings
-from analysis.statistics.selection import in_order, settled
+from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
 from analysis.text import visible
 from analysis.traces import posix, system
 from analysis.traces.system import TraceError
@@ -52,13 +52,13 @@ COLORS = {READ: "#0072B2", END: "#56B4E9", WRITTEN: "#D55E00", OTHER: "#999999"}
 ENOUGH_FOR_A_NUMBER = 0.06
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return four figures per set of settings with a profiled cell; two if no single calls were recorded."""
     if not {POSIX, "threads"} <= set(table) or "profile_file" not in runs:
         return []
     cells = table[table[POSIX].notna() & table["threads"].map(lambda value: type(value) is int)]
     drawn = system.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
-    sets = grouped(cells, cells["set_key"])
+    sets = group_rows(cells, cells["set_key"])
     of_each = {key: len(each) for key, each in sets.items()}
     traced = {key: each for key, each in sets.items() if (each[POSIX] == "trace").any()}
     known: dict[Settings, dict[str, pd.DataFrame]] = {}
@@ -72,7 +72,7 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     for name, title, draw, told, _ in _FIGURES:
         what = _caption(told, of_each)
         asked = traced if name in OF_A_TRACE else sets
-        charts += figures(
+        charts += figure_specs(
             f"{STEM}-{name}", f"POSIX calls: {title}", draw, asked, partial(frame, name), what, worth=_worth
         )
     return charts
@@ -97,7 +97,7 @@ def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, 
 def _frames(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
     """Return the table of each figure for one set; a cell without a profile keeps one row, its `status` says why."""
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name, *_ in _FIGURES}
-    for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
+    for row in rows_of(sort_as_in_paper(with_status_of_drawing(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         run = runs.get(row["cell"], {})
         facts = {name: row[name] for name in (*PLACE, "status", "host", "cell")}
         facts |= {"run": run.get("run"), "runtime_s": run.get("wall_s"), "file_of_profile": run.get("profile_file")}
@@ -134,23 +134,23 @@ def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, p
     """Title the panel of every cell; yield the panel and the rows of each done cell."""
     for each, (_, cell) in zip(axes, frame.groupby("cell", sort=False), strict=False):
         first = cell.iloc[0]
-        each.set_title(named(first))
+        each.set_title(panel_title(first))
         if first["status"] == "done":
             yield each, cell
         else:
-            why_nothing(each, first["status"])
+            write_reason(each, first["status"])
 
 
-def named(row: Any) -> str:
+def panel_title(row: Any) -> str:
     """Return the title of a cell's panel: its storage and number of threads."""
     return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
-@framed
-def sizes(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_sizes(frame: pd.DataFrame) -> Panels:
     """Draw the shares of reads and of files by size, a panel per cell."""
     cells = frame["cell"].nunique()
-    figure, grid = grid_of(cells, IN_A_ROW, (2.2, 1.3), 4.2, sharex=True, sharey=True)
+    figure, grid = panel_grid(cells, IN_A_ROW, (2.2, 1.3), 4.2, sharex=True, sharey=True)
     figure.set_figheight(figure.get_figheight() + SIZES_HIGH)
     for axes, cell in _panels(frame, grid):
         places = range(len(cell))
@@ -165,8 +165,8 @@ def sizes(frame: pd.DataFrame) -> Panels:
     return figure, [Patch(facecolor=color, edgecolor="black", label=label) for label, color in labels.items()]
 
 
-@framed
-def order(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_read_order(frame: pd.DataFrame) -> Panels:
     """Draw one bar per cell: the shares of its reads that are consecutive, sequential or neither."""
     rows = rows_of(frame)
     figure = Figure(figsize=(5.2, 1.1 + 0.3 * len(rows)))
@@ -181,15 +181,15 @@ def order(frame: pd.DataFrame) -> Panels:
             beneath += row[name] * 100
         if row["status"] != "done":
             axes.text(1, place, row["status"], color="0.4", va="center", size=7)
-    axes.set_yticks(range(len(rows)), [named(row) for row in rows])
+    axes.set_yticks(range(len(rows)), [panel_title(row) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the reads (%)")
     return figure, [Patch(facecolor=ORDERS[name], edgecolor="black", label=label) for name, label in IN_WORDS.items()]
 
 
-@framed
-def rates(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_rates(frame: pd.DataFrame) -> Panels:
     """Draw MB/s on the left and calls/s on the right over the seconds of the window, two panels per cell."""
     cells = frame["cell"].nunique()
     writes = bool(frame.get("written_mb_per_s", pd.Series(dtype=float)).any())
@@ -214,8 +214,8 @@ def rates(frame: pd.DataFrame) -> Panels:
     return figure, signs if writes else []
 
 
-@framed
-def first_files(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_first_files(frame: pd.DataFrame) -> Panels:
     """Draw the calls on the first files: one panel per cell, one line per file."""
     cells = frame["cell"].nunique()
     lines = int(frame.groupby("cell")["cell"].size().max() > 1) * posix.FIRST_FILES or 1
@@ -258,8 +258,8 @@ _LINES = (
     " Each panel has a time axis of its own."
 )
 _FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[Window], pd.DataFrame]], ...] = (
-    ("sizes", "sizes of reads and of files", sizes, _BINS, posix.sizes),
-    ("order", "order of the reads", order, "Of each file's POSIX reads.", posix.order),
-    ("rates", "bytes and calls over time", rates, _BARS, posix.over_time),
-    ("files", "the first files, a line each", first_files, _LINES, posix.first_files),
+    ("sizes", "sizes of reads and of files", draw_sizes, _BINS, posix.size_shares),
+    ("order", "order of the reads", draw_read_order, "Of each file's POSIX reads.", posix.read_order),
+    ("rates", "bytes and calls over time", draw_rates, _BARS, posix.rates_over_time),
+    ("files", "the first files, a line each", draw_first_files, _LINES, posix.calls_on_first_files),
 )

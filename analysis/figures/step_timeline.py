@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
-from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import framed, time_axis, why_nothing
-from analysis.figures.profiled_calls import named
-from analysis.records.frame import grouped, rows_of
-from analysis.statistics.selection import in_order, settled
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
+from analysis.figures.kit.panels import time_axis, with_frame, write_reason
+from analysis.figures.profiled_calls import panel_title
+from analysis.records.frame import group_rows, rows_of
+from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
 from analysis.text import visible
 from analysis.traces import posix, system
 from analysis.traces.system import TraceError
@@ -54,15 +54,15 @@ _RANK = re.compile(r"(-rank\d+)?\.npz$")
 _NUMBER = re.compile(r"^tf_(data_)?|/-?\d{6,}$")  # what tells a reader nothing
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one timeline per set of settings with a cell that TensorFlow's profiler recorded."""
     if FILE not in runs or "threads" not in table:
         return []
     drawn = system.typical_runs(runs[runs[FILE].map(lambda name: isinstance(name, str))], [FILE, "profile_file"])
     cells = table[table["cell"].isin(drawn.keys())]
-    sets = grouped(cells, cells["set_key"])
+    sets = group_rows(cells, cells["set_key"])
     numbers = partial(_frame, runs=drawn, folders=folders)
-    return figures(STEM, "What the threads did in the steps", timeline, sets, numbers, _caption)
+    return figure_specs(STEM, "What the threads did in the steps", draw_timeline, sets, numbers, _caption)
 
 
 def _caption(_key: Settings, _cells: pd.DataFrame, _frame: pd.DataFrame) -> str:
@@ -72,7 +72,7 @@ def _caption(_key: Settings, _cells: pd.DataFrame, _frame: pd.DataFrame) -> str:
 def _frame(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the chart's table: one row per drawn span; a cell with an unreadable trace keeps one row and a status."""
     parts = []
-    for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
+    for row in rows_of(sort_as_in_paper(with_status_of_drawing(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         run = runs.get(row["cell"], {})
         facts = {name: row[name] for name in (*PLACE, "prefetch", "status", "host", "cell")} | {"run": run.get("run")}
         found = pd.DataFrame([{"line": None, "category": None, "start_s": np.nan, "end_s": np.nan}])
@@ -120,7 +120,7 @@ def _of_threads(rank: tensorflow_trace.Runtime) -> Iterator[tuple[str, str, Any,
 def _of_files(profile: Window) -> Iterator[tuple[str, Any, Any]]:
     if profile.calls is None:
         return
-    reads = posix.calls(profile).of("kind", READ)
+    reads = posix.calls_of_window(profile).of("kind", READ)
     in_order = reads["file"][np.argsort(reads["start"])].tolist()
     for file in list(dict.fromkeys(in_order))[:MOST_FILES]:
         own = reads.at(reads["file"] == file)
@@ -138,19 +138,19 @@ def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, i
         yield {"line": line, "category": category, "start_s": begin / NS, "end_s": min(until, last - first) / NS}
 
 
-@framed
-def timeline(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_timeline(frame: pd.DataFrame) -> Panels:
     """Draw one panel per cell, one line per thread or file; earlier `CATEGORIES` cover later ones."""
     cells = [(cell.iloc[0], cell) for _, cell in frame.groupby("cell", sort=False)]
     lines = [max(1, cell["line"].nunique()) for _, cell in cells]
     figure = Figure(figsize=(7.0, 1.2 + sum(0.4 + 0.15 * each for each in lines)))
     grid = figure.subplots(len(cells), 1, squeeze=False, height_ratios=[each + 2 for each in lines])
     for (first, cell), axes in zip(cells, grid.flat, strict=True):
-        axes.set_title(f"{named(first)}, prefetch {first['prefetch']}")
+        axes.set_title(f"{panel_title(first)}, prefetch {first['prefetch']}")
         if first["status"] == "done":
             _panel(axes, cell)
         else:
-            why_nothing(axes, first["status"])
+            write_reason(axes, first["status"])
     time_axis(grid[-1, 0], "time since the first step began", frame["end_s"].max())
     shown = [name for name in CATEGORIES if (frame["category"] == name).any()]
     return figure, [Patch(facecolor=COLORS[name], label=name) for name in shown]

@@ -11,10 +11,25 @@ from matplotlib.axes import Axes
 
 from analysis import paper
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, caption, cut, how_many, legible, statistic
+from analysis.figures.kit.figure_spec import (
+    FigureSpec,
+    caption,
+    sentence_on_counts,
+    sentence_on_cut,
+    sentences_on_statistic,
+    thin_out_axes,
+)
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import held, is_number, of_done, orderly, plain_sets, settled, swept
+from analysis.statistics.selection import (
+    cells_of_commonest_values,
+    is_number,
+    numbers_of_done_cells,
+    plain_sets,
+    setting_sort_key,
+    swept_names,
+    with_status_of_drawing,
+)
 
 STORAGE = "storage"
 PLACE = ["swept", "value", "storage"]
@@ -34,37 +49,42 @@ LETTERS = 20
 WIDE = 16
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per benchmark and version with a done cell; a panel varies one setting and holds the others.
 
     They are held at the values with most measurements; if only the storage was swept, the panel compares storages.
     """
     charts = []
     for shared, every in plain_sets(table):
-        cells, cuts = legible(every, [STORAGE])
-        frame = points(cells)
+        cells, cuts = thin_out_axes(every, [STORAGE])
+        frame = chart_table(cells)
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
         if shown.empty:
             continue
         facts = shared.facts
         cuts += [f"{len(shown)} of {len(every)} cells"] * (len(shown) < len(every))
-        words = caption(facts, (), shown, f"{statistic(shown, 'point')} {how_many(shown)}{cut(cuts)}")
+        words = caption(
+            facts,
+            (),
+            shown,
+            f"{sentences_on_statistic(shown, 'point')} {sentence_on_counts(shown)}{sentence_on_cut(cuts)}",
+        )
         several = len(set(table["benchmark_version"][table["benchmark"] == facts["benchmark"]])) > 1
         name = f"{facts['benchmark']} version {facts['benchmark_version']}" if several else str(facts["benchmark"])
         *first, last = dict.fromkeys(frame["swept"])
         title = f"{name}: {frame['figure'].iloc[0]} over {' and '.join(filter(None, (', '.join(first), last)))}"
         stem = re.sub(r"[^A-Za-z0-9._-]+", "_", f"sweep-{name}")
-        charts.append(FigureSpec(stem, title, words, frame, merit_over_settings))
+        charts.append(FigureSpec(stem, title, words, frame, draw_swept_settings))
     return charts
 
 
-def points(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table: one row per swept value and storage; a cell without a point keeps its row."""
-    names = swept(cells)
+    names = swept_names(cells)
     parts = []
     for name in names:
         others = [other for other in names if other != name]
-        alike = held(cells, name, others)
+        alike = cells_of_commonest_values(cells, name, others)
         at = ", ".join(f"{other}={alike[other].iloc[0]}" for other in others)
         parts.append(alike.assign(swept=name, value=alike[name], held=at))
     parts = [part for part in parts if len(set(part["value"])) > 1] or [
@@ -74,13 +94,15 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
     figure = str(frame["figure"].iloc[0])
     ends = {"median": figure, "min": f"{figure}_min", "max": f"{figure}_max"}
     frame = frame.assign(**{name: frame.get(column) for name, column in ends.items()})
-    frame = of_done(settled(frame.astype(dict.fromkeys(ends, "float64")), PLACE, "median"), ends)
+    frame = numbers_of_done_cells(
+        with_status_of_drawing(frame.astype(dict.fromkeys(ends, "float64")), PLACE, "median"), ends
+    )
     places = [
         (
             names.index(row["swept"]) if row["swept"] in names else 0,
-            paper.place(row["storage_name"]),
+            paper.storage_sort_key(row["storage_name"]),
             row["storage"],
-            orderly(row["value"]),
+            setting_sort_key(row["value"]),
             row["cell"],
         )
         for row in rows_of(frame[[*PLACE, "storage_name", "cell"]])
@@ -88,23 +110,23 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[sorted(range(len(frame)), key=places.__getitem__)][COLUMNS].reset_index(drop=True)
 
 
-@panels.framed
-def merit_over_settings(frame: pd.DataFrame) -> Panels:
-    """Draw the figure of merit over the swept settings, a panel each, a line per storage, with whiskers."""
+@panels.with_frame
+def draw_swept_settings(frame: pd.DataFrame) -> Panels:
+    """Draw the figure of merit over the swept settings: one panel per setting, one line per storage, with whiskers."""
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]
-    figure, grid = panels.grid_of(len(panes), IN_A_ROW, (2.6, 2.2), 4.2)
+    figure, grid = panels.panel_grid(len(panes), IN_A_ROW, (2.6, 2.2), 4.2)
     merit = frame.iloc[0]
     label = f"{merit['figure']} ({merit['unit']})\n{merit['better']} is better"
     for place, (axes, rows) in enumerate(zip(grid, panes, strict=True)):
-        _panel(axes, rows.rename(columns=MERIT), n=panels.several_n(frame[frame["median"].notna()]))
+        _panel(axes, rows.rename(columns=MERIT), n=panels.needs_run_counts(frame[frame["median"].notna()]))
         axes.set_ylabel("" if place % IN_A_ROW else label)
     storages = dict.fromkeys(zip(frame["storage"], frame["storage_name"], strict=True))
-    return figure, [panels.line_sign(storage, storage_colours.look(name)) for storage, name in storages]
+    return figure, [panels.line_sign(storage, storage_colours.look_of_storage(name)) for storage, name in storages]
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, *, n: bool) -> None:
-    """Draw the lines of one setting (`n` as in `panels.line`): numbers at their value, words at equal distances."""
-    values = sorted(dict.fromkeys(rows["value"]), key=orderly)
+    """Draw the lines of one setting (`n` as in `draw_line`): numbers at their value, words at equal distances."""
+    values = sorted(dict.fromkeys(rows["value"]), key=setting_sort_key)
     numbers = all(map(is_number, values))
     spots = {value: float(value) if numbers else float(place) for place, value in enumerate(values)}
     if numbers and values[0] > 0 and values[-1] / values[0] >= WIDE:
@@ -114,9 +136,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, n: bool) -> None:
         if len(drawn):
             # A line invites comparing its points, so points of several hosts are not joined.
             style = "solid" if numbers and len(set(drawn["host"])) == 1 else "none"
-            look = storage_colours.look(drawn["storage_name"].iloc[0])
+            look = storage_colours.look_of_storage(drawn["storage_name"].iloc[0])
             places = [spots[value] for value in drawn["value"]]
-            panels.line(axes, places, rows_of(drawn), "merit", look, style, n=n)
+            panels.draw_line(axes, places, rows_of(drawn), "merit", look, style, n=n)
     if not numbers or len(values) <= MOST_TICKS:
         step = math.ceil(len(values) / MOST_TICKS)
         words = [_tick(value) for value in values[::step]]
@@ -124,7 +146,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, n: bool) -> None:
         axes.set_xticks([spots[value] for value in values[::step]], words, rotation=turned, ha=side)
         axes.minorticks_off()
     axes.margins(x=0.08 if numbers else 0.25)
-    axes.set_ylim(0, panels.top_of(rows, "merit_max"))
+    axes.set_ylim(0, panels.axis_top(rows, "merit_max"))
     axes.set_xlabel(str(rows["swept"].iloc[0]))
     if rows["held"].iloc[0]:
         axes.set_title(textwrap.fill(f"at {rows['held'].iloc[0]}", ACROSS), fontsize=7, fontweight="normal")

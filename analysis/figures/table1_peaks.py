@@ -11,12 +11,12 @@ from matplotlib.patches import Patch
 
 from analysis.claims import chien2018
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, figures, statistic
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs, sentences_on_statistic
 from analysis.figures.kit.panels import Panels
-from analysis.records.frame import Row, grouped, rows_of
-from analysis.records.settings import Settings, family_key
+from analysis.records.frame import Row, group_rows, rows_of
+from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.selection import in_order, of_done, settled
+from analysis.statistics.selection import numbers_of_done_cells, sort_as_in_paper, with_status_of_drawing
 
 TITLE = "Table I. What the storages give by themselves"
 ACCESSES = ("read", "write")
@@ -32,15 +32,15 @@ WIDTH = 0.36
 BESIDE = {"read": -0.21, "write": 0.21}
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of settings of baselines that read or write a file, if any cell is done."""
     sets = {key: cells.assign(tensorflow="") for key, cells in _sets(table).items()}
-    return figures("table1", TITLE, read_and_written, sets, bars, _what, always=SIZES)
+    return figure_specs("table1", TITLE, draw_peaks, sets, chart_table, _what, always=SIZES)
 
 
 def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
     engines = ", ".join(sorted(set(shown["engine"]) - {""}))
-    return f"{statistic(shown)} Measured by {engines or 'an unknown engine'}."
+    return f"{sentences_on_statistic(shown)} Measured by {engines or 'an unknown engine'}."
 
 
 def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
@@ -48,32 +48,34 @@ def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     if ACCESS not in table:
         return {}
     cells = table[is_baseline(table) & table[ACCESS].isin(ACCESSES)]
-    keys = cells["set_key"].map(lambda key: family_key(key, frozenset({ACCESS})))
-    return grouped(cells, keys)
+    keys = cells["set_key"].map(lambda key: reduced_set_key(key, frozenset({ACCESS})))
+    return group_rows(cells, keys)
 
 
-def bars(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the chart's table, MB/s, in the paper's order; a cell without a bar keeps its row, without numbers."""
     cells = cells.assign(access=cells[ACCESS])
-    frame = of_done(settled(cells, PLACE, "mb_per_s"), NUMBERS).copy()
+    frame = numbers_of_done_cells(with_status_of_drawing(cells, PLACE, "mb_per_s"), NUMBERS).copy()
     pairs = zip(frame["storage_name"], frame["access"], strict=True)
-    published = [chien2018.published(chien2018.TABLE_1, name, access) for name, access in pairs]
+    published = [chien2018.published_number(chien2018.TABLE_1, name, access) for name, access in pairs]
     frame["paper_mb_per_s"] = pd.Series(published, index=frame.index, dtype="float64")
-    return in_order(frame, ["access"])[COLUMNS]
+    return sort_as_in_paper(frame, ["access"])[COLUMNS]
 
 
-@panels.framed
-def read_and_written(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_peaks(frame: pd.DataFrame) -> Panels:
     """Draw MB/s per storage, read in its colour and written in white, with whiskers, published as dashes."""
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
     beside = BESIDE if len(set(frame["access"])) > 1 else dict.fromkeys(BESIDE, 0.0)
     figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
     axes = figure.subplots()
-    axes.set_ylim(0, panels.top_of(frame, "mb_per_s_max", "paper_mb_per_s"))
+    axes.set_ylim(0, panels.axis_top(frame, "mb_per_s_max", "paper_mb_per_s"))
     places = [storages.index(row["storage"]) + beside[row["access"]] for row in rows_of(frame)]
-    n, dash = panels.several_n(shown), (-0.02, 0.03)
-    panels.bars(axes, places, rows_of(frame), "mb_per_s", WIDTH, fill=_fill, published="paper_mb_per_s", dash=dash, n=n)
+    n, dash = panels.needs_run_counts(shown), (-0.02, 0.03)
+    panels.draw_bars(
+        axes, places, rows_of(frame), "mb_per_s", WIDTH, fill=_fill, published="paper_mb_per_s", dash=dash, n=n
+    )
     axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.6, len(storages) - 0.4)
@@ -89,7 +91,7 @@ def _name(frame: pd.DataFrame, storage: str) -> str:
     """Return the name of a storage, with its host if the figure has several hosts."""
     hosts = ", ".join(sorted(set(frame["host"][frame["storage"] == storage]) - {""}))
     several = len(set(frame["host"]) - {""}) > 1
-    return panels.wrapped(f"{storage} on {hosts}" if several and hosts else storage)
+    return panels.wrap_name(f"{storage} on {hosts}" if several and hosts else storage)
 
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:

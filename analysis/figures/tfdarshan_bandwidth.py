@@ -13,15 +13,20 @@ from matplotlib.patches import Patch
 
 from analysis import paper
 from analysis.claims import tfdarshan2020
-from analysis.claims.tfdarshan2020 import BANDWIDTH, FWRITES, OF_STAGING, STAGING, profiled, unlike_in_profile
+from analysis.claims.tfdarshan2020 import BANDWIDTH, FWRITES, OF_STAGING, STAGING, pairs_by_profile, profiled_rows
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.records.frame import rows_of
-from analysis.records.settings import bare
-from analysis.statistics.medians import counted
+from analysis.records.settings import plain_storage_name
+from analysis.statistics.medians import counted_runs
 from analysis.statistics.ratio import ratio_of_medians
-from analysis.statistics.selection import families, in_order, of_done, settled
-from analysis.text import share
+from analysis.statistics.selection import (
+    numbers_of_done_cells,
+    sets_of_settings,
+    sort_as_in_paper,
+    with_status_of_drawing,
+)
+from analysis.text import percentage
 
 if TYPE_CHECKING:
     from analysis.claims.cell_sets import Cell
@@ -34,7 +39,7 @@ OF_CELL = ["published", "n_valid", "unstable", "status", "host", "cell"]
 BAND = "#DDDDDD"
 
 
-class Bars(NamedTuple):
+class BarChart(NamedTuple):
     """The description of a figure with one bar per cell: file name, texts, metric, and the column below each bar."""
 
     stem: str
@@ -51,82 +56,86 @@ def _fwrites(row: Row) -> float:
 
 
 def _bandwidth(row: Row) -> float:
-    published = tfdarshan2020.POSIX_MB_PER_S.get((row["benchmark"], bare(row["storage_name"])), {})
+    published = tfdarshan2020.POSIX_MB_PER_S.get((row["benchmark"], plain_storage_name(row["storage_name"])), {})
     return published.get(row["threads"], math.nan) * (tfdarshan2020.STAGING_GAIN if row[STAGING] else 1)
 
 
-BANDWIDTHS = Bars(
+BANDWIDTHS = BarChart(
     "tfdarshan-bandwidth", "tf-Darshan, Figs. 7, 9, 11 and 12. POSIX bandwidth over threads and staging", BANDWIDTH,
     "POSIX MB/s read", "Below a bar: the share of its time that the training waits for input.", "waits",
     _bandwidth,
 )  # fmt: skip
-SAVES = Bars(
+SAVES = BarChart(
     "tfdarshan-fwrite", "tf-Darshan, Fig. 6. fwrite calls of checkpoints", FWRITES, "fwrite calls",
     "How many calls a checkpoint takes follows from the tensors of the network and their sizes.", "checkpoints",
     _fwrites,
 )  # fmt: skip
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     """Return the figures of bandwidth and fwrite calls of the paper's trainings, and of the cost of all profiles."""
     return [*_bars(table, runs), *_costs(table, runs)]
 
 
 def _bars(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
-    cells = profiled(table)
+    cells = profiled_rows(table)
     if cells.empty or not {BANDWIDTH, "load_s", "target"} <= {*runs, *cells}:
         return []
     waits, cells = runs["load_s"] / runs["wall_s"], cells.assign(**{STAGING: cells.get(STAGING)}).fillna({STAGING: ""})
     added = {"waits": waits, "checkpoints": runs.get("checkpoints_asked")}
     runs, saving = pd.concat([runs, pd.DataFrame(added, runs.index)], axis=1), cells["target"] != "none"
     reading = cells[cells["benchmark"].isin({name for name, _ in tfdarshan2020.POSIX_MB_PER_S}) & ~saving]
-    sets = {key: each for key, each in families(reading, OF_STAGING).items() if len(each) > 1}
-    saves = families(cells[saving & (cells["benchmark"] == paper.APPLICATION)], OF_STAGING) if FWRITES in runs else {}
+    sets = {key: each for key, each in sets_of_settings(reading, OF_STAGING).items() if len(each) > 1}
+    saves = (
+        sets_of_settings(cells[saving & (cells["benchmark"] == paper.APPLICATION)], OF_STAGING)
+        if FWRITES in runs
+        else {}
+    )
     return [
-        spec for kind, of, draw in ((BANDWIDTHS, sets, bandwidths), (SAVES, saves, fwrites))
-        for spec in figures(kind.stem, kind.title, draw, of, partial(_numbers, kind, runs), _caption(kind))
+        spec for kind, of, draw in ((BANDWIDTHS, sets, draw_bandwidths), (SAVES, saves, draw_fwrites))
+        for spec in figure_specs(kind.stem, kind.title, draw, of, partial(_numbers, kind, runs), _caption(kind))
     ]  # fmt: skip
 
 
-def _numbers(kind: Bars, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+def _numbers(kind: BarChart, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Return one row per bar: its place, the metric with min and max, the number below it, the published value."""
-    of_cell = counted(runs, [kind.figure, kind.beside]).groupby("cell")
+    of_cell = counted_runs(runs, [kind.figure, kind.beside]).groupby("cell")
     ends = {f"{kind.figure}{end}": of_cell[kind.figure].agg(how)
             for end, how in (("", "median"), ("_min", "min"), ("_max", "max"))}  # fmt: skip
     cells = cells.join(pd.DataFrame(ends | {kind.beside: of_cell[kind.beside].median()}), on="cell")
-    frame = in_order(settled(cells, PLACE, kind.figure), PLACE[1:])
+    frame = sort_as_in_paper(with_status_of_drawing(cells, PLACE, kind.figure), PLACE[1:])
     names = ["benchmark", "storage_name", *PLACE[1:], kind.beside]
     frame = frame.assign(published=[kind.published(row) for row in rows_of(frame[names])])
-    return of_done(frame, ends)[[PLACE[0], "storage_name", *PLACE[1:], *ends, kind.beside, *OF_CELL]]
+    return numbers_of_done_cells(frame, ends)[[PLACE[0], "storage_name", *PLACE[1:], *ends, kind.beside, *OF_CELL]]
 
 
-def _caption(kind: Bars) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
+def _caption(kind: BarChart) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
     return lambda *shown: f"{caption_of_runs()(*shown)} {kind.more}"
 
 
-@panels.framed
-def bandwidths(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_bandwidths(frame: pd.DataFrame) -> Panels:
     """Draw the POSIX bandwidth, a panel per storage."""
     return _drawn(BANDWIDTHS, frame)
 
 
-@panels.framed
-def fwrites(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_fwrites(frame: pd.DataFrame) -> Panels:
     """Draw the fwrite calls, a panel per storage."""
     return _drawn(SAVES, frame)
 
 
-def _drawn(kind: Bars, frame: pd.DataFrame) -> Panels:
+def _drawn(kind: BarChart, frame: pd.DataFrame) -> Panels:
     """Draw a panel per storage, with whiskers, the published value across its bar."""
     shown = frame[frame[kind.figure].notna()]
-    top = panels.top_of(shown, f"{kind.figure}_max", "published", headroom=panels.HEADROOM * 1.1)
+    top = panels.axis_top(shown, f"{kind.figure}_max", "published", headroom=panels.HEADROOM * 1.1)
     wide = 0.9 + 0.75 * frame.groupby("storage").size().max()
-    n = panels.several_n(shown)
-    figure, panes = panels.per_storage(frame, wide, 2.0, labels=("", kind.label), top=top)
+    n = panels.needs_run_counts(shown)
+    figure, panes = panels.storage_panels(frame, wide, 2.0, labels=("", kind.label), top=top)
     for axes, cells in panes:
         rows = rows_of(cells)
-        panels.bars(axes, range(len(rows)), rows, kind.figure, 0.62, published="published", n=n)
-        panels.categories(axes, [_named(row) for row in rows])
+        panels.draw_bars(axes, range(len(rows)), rows, kind.figure, 0.62, published="published", n=n)
+        panels.set_categories(axes, [_named(row) for row in rows])
     sign = panels.published_sign(f"published: {tfdarshan2020.PAPER}")
     return figure, [sign] if shown["published"].notna().any() else []
 
@@ -134,13 +143,13 @@ def _drawn(kind: Bars, frame: pd.DataFrame) -> Panels:
 def _named(row: Row) -> str:
     threads = f"{row['threads']} thread{'s' * (row['threads'] != 1)}"
     staged = f"{row[STAGING]} staged" if row[STAGING] else ""
-    waits = "" if math.isnan(row.get("waits", math.nan)) else f"waits {share(row['waits'])}"
+    waits = "" if math.isnan(row.get("waits", math.nan)) else f"waits {percentage(row['waits'])}"
     saves = f"{row['checkpoints']:g} checkpoints" if "checkpoints" in row else ""
     return "\n".join(filter(None, (threads, staged, waits, saves)))
 
 
 def _costs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
-    pairs = unlike_in_profile(table)
+    pairs = pairs_by_profile(table)
     if not pairs:
         return []
     frame = pd.DataFrame([_cost(plain, traced, runs) for plain, traced in pairs])
@@ -148,11 +157,13 @@ def _costs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     sentence = f"Ratio of the medians of two cells, less one; the whisker is its 95 % interval; {pairs_of_cells}."
     hosts = ", ".join(sorted(set(frame["host"])))
     title = "tf-Darshan, Fig. 5. How much longer a run is while every call is seen"
-    return [FigureSpec("tfdarshan-overhead", title, f"{sentence} Host {hosts}.", frame, costs)]
+    return [FigureSpec("tfdarshan-overhead", title, f"{sentence} Host {hosts}.", frame, draw_profile_costs)]
 
 
 def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
-    walls = [counted(runs[runs["cell"] == cell["cell"]], ["wall_s"])["wall_s"].tolist() for cell in (plain, traced)]
+    walls = [
+        counted_runs(runs[runs["cell"] == cell["cell"]], ["wall_s"])["wall_s"].tolist() for cell in (plain, traced)
+    ]
     ratio = ratio_of_medians(*walls)
     work = {paper.MICRO: "STREAM"}.get(traced["benchmark"], traced["benchmark"])
     return {
@@ -162,8 +173,8 @@ def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@panels.framed
-def costs(frame: pd.DataFrame) -> Panels:
+@panels.with_frame
+def draw_profile_costs(frame: pd.DataFrame) -> Panels:
     """Draw how much longer (%) each workload is with a profile, and the published range as a band."""
     rows = rows_of(frame)
     figure = Figure(figsize=(5.2, 1.3 + 0.42 * len(rows)))

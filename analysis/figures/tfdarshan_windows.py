@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, framed, over_time, why_nothing
-from analysis.figures.profiled_calls import named
-from analysis.records.frame import grouped, rows_of
-from analysis.statistics.selection import in_order, settled
-from analysis.text import times
+from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
+from analysis.figures.kit.panels import HEADROOM, time_panels, with_frame, write_reason
+from analysis.figures.profiled_calls import panel_title
+from analysis.records.frame import group_rows, rows_of
+from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
+from analysis.text import ratio_text
 from analysis.traces import posix, system
 from analysis.traces.system import TraceError
 
@@ -35,23 +35,25 @@ LINE: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.1}
 GRAY = "#BDBDBD"
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one figure per set of settings in which the profile of a cell is divided into windows."""
     if not {posix.EVERY, "threads"} <= set(table) or not set(posix.FILES) <= set(runs):
         return []
     cells = table[table[posix.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
     drawn = system.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
-    frame = partial(lines, runs=drawn, folders=folders)
-    return figures("tfdarshan-windows", TITLE, draw, grouped(cells, cells["set_key"]), frame, what_is_drawn)
+    frame = partial(chart_table, runs=drawn, folders=folders)
+    return figure_specs(
+        "tfdarshan-windows", TITLE, draw_windows, group_rows(cells, cells["set_key"]), frame, caption_of_agreement
+    )
 
 
-def lines(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return one row per window and per interval of the trace, MB/s, in seconds of the trace's clock, for each cell.
 
     `over_trace`: the MB/s of a window over the trace's MB/s in the same time. A cell without data keeps one row.
     """
     parts = []
-    for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
+    for row in rows_of(sort_as_in_paper(with_status_of_drawing(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         facts = {name: row[name] for name in OF_CELL}
         found = pd.DataFrame([{}])
         try:
@@ -69,7 +71,9 @@ def _lines(run: Row, folder: Path) -> pd.DataFrame:
     profile, trace = posix.profile_and_trace(run, folder)
     samples = trace.samples[["elapsed_s", "read_mb_per_s"]].assign(line=TRACE)
     samples["begin_s"] = samples["elapsed_s"].shift()
-    return pd.concat([_long(posix.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True)
+    return pd.concat(
+        [_long(posix.compare_with_trace(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True
+    )
 
 
 def _long(parts: pd.DataFrame) -> pd.DataFrame:
@@ -78,28 +82,28 @@ def _long(parts: pd.DataFrame) -> pd.DataFrame:
     return parts[length_s >= length_s.median() / 4] if len(parts) >= FEW else parts
 
 
-def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+def caption_of_agreement(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     """Return the caption's sentences on how well the windows and the trace agree, over all cells."""
     over = frame["over_trace"].dropna()
     every = key.facts.get(posix.EVERY)
     every = f"A window is {every} steps of the run of median runtime, and none that is over at once."
     if over.empty:
         return every
-    low, middle, high = (times(float(it)) for it in (over.min(), over.median(), over.max()))
+    low, middle, high = (ratio_text(float(it)) for it in (over.min(), over.median(), over.max()))
     return f"{every} Of {len(over)} windows the middle one has {middle} what the trace has meanwhile ({low} to {high})."
 
 
-@framed
-def draw(frame: pd.DataFrame) -> Panels:
+@with_frame
+def draw_windows(frame: pd.DataFrame) -> Panels:
     """Draw both lines over the seconds since the first call of the iterator, a panel per cell."""
     cells = list(frame.groupby("cell", sort=False))
     highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("read_mb_per_s", "elapsed_s"))
-    figure, grid = over_time(len(cells), highest * HEADROOM, longest, "MB/s read")
+    figure, grid = time_panels(len(cells), highest * HEADROOM, longest, "MB/s read")
     for axes, (_, cell) in zip(grid, cells, strict=True):
         first = cell.iloc[0]
-        axes.set_title(named(first))
+        axes.set_title(panel_title(first))
         if first["status"] != "done":
-            why_nothing(axes, first["status"])
+            write_reason(axes, first["status"])
             continue
         trace, parts = (cell[cell["line"] == name] for name in (TRACE, WINDOWS))
         edges = [*trace["begin_s"].head(1), *trace["elapsed_s"]]

@@ -166,8 +166,8 @@ def naming(path: Path, hint: str = DAMAGED) -> Iterator[None]:
 def read_json(path: Path, kind: type[_Kind]) -> _Kind:
     """Return the content of a small JSON file of this type; DLIO writes NaN for the mean of nothing."""
     with naming(path):
-        value = untrusted.json_value(untrusted.content(path, MOST_BYTES_OF_JSON), any_number=True)
-        return reading.checked(value, kind)
+        value = untrusted.json_value(untrusted.read_bounded(path, MOST_BYTES_OF_JSON), any_number=True)
+        return reading.check_value(value, kind)
 
 
 def _whole(text: str) -> int:
@@ -182,14 +182,14 @@ def _stamps(path: Path) -> Stamps:
         with naming(path):
             if not _EPOCH.fullmatch(number):
                 continue
-            whole = reading.checked(epoch, _Span)
+            whole = reading.check_value(epoch, _Span)
             # Version 3 stamps the end again, after it has started the workers of the next epoch.
             if seconds := _duration(whole) or between(whole):
                 stamps.epochs_s[int(number)] = seconds
             for name in filter(_BLOCK.fullmatch, epoch):
-                if seconds := between(reading.checked(epoch[name], _Span)):
+                if seconds := between(reading.check_value(epoch[name], _Span)):
                     stamps.blocks_s[int(number), name] = seconds
-            saved = [between(reading.checked(epoch[name], _Span)) or 0 for name in filter(_SAVED.fullmatch, epoch)]
+            saved = [between(reading.check_value(epoch[name], _Span)) or 0 for name in filter(_SAVED.fullmatch, epoch)]
             stamps.checkpoints_s[int(number)] = sum(saved)
     return stamps
 
@@ -217,7 +217,7 @@ def _duration(span: _Span) -> float | None:
 def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
     """Yield the row of each block of a rank, and the seconds of its counted steps until the batch is processed."""
     with naming(path):
-        parts = msgspec.json.decode(untrusted.content(path, MOST_BYTES_OF_RANK), type=dict[str, msgspec.Raw])
+        parts = msgspec.json.decode(untrusted.read_bounded(path, MOST_BYTES_OF_RANK), type=dict[str, msgspec.Raw])
         for number in filter(_EPOCH.fullmatch, parts):
             epoch = msgspec.json.decode(parts[number], type=_Epoch)
             for name in filter(_BLOCK.fullmatch, epoch.compute):
@@ -268,7 +268,7 @@ def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
 def settings_of(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the settings of YAML as OmegaConf writes it, or of Hydra's overrides (``- ++train.epochs=5``)."""
     with naming(path):
-        text = untrusted.content(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
+        text = untrusted.read_bounded(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
     above: list[tuple[int, str]] = []
     for match in filter(None, map(_SETTING.fullmatch, text.splitlines())):
         above = [*(each for each in above if each[0] < len(match[1])), (len(match[1]), match[2])]

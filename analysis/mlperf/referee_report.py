@@ -16,8 +16,8 @@ from rich.text import Text
 
 from analysis.figures.kit import panels, save
 from analysis.mlperf.referee import NOTICE
-from analysis.output.terminal import of_columns
-from analysis.text import NONE, listed, one_line, share
+from analysis.output.terminal import empty_table
+from analysis.text import NONE, join_values, one_line, percentage
 
 STEM = "mlperf-au"
 RUNS_IN_A_TABLE, MOST_LINES = 3, 20
@@ -54,7 +54,7 @@ def tables(runs: Sequence[Mapping[str, Any]]) -> Iterator[Table | Text]:
     names = labels(runs)
     for place in range(0, len(runs), RUNS_IN_A_TABLE):
         few = slice(place, place + RUNS_IN_A_TABLE)
-        table = of_columns(("", "left"), *((name, "left") for name in names[few]))
+        table = empty_table(("", "left"), *((name, "left") for name in names[few]))
         columns = [_rows(run) for run in runs[few]]
         for row in columns[0]:
             table.add_row(row, *(Text(column[row]) for column in columns))
@@ -82,7 +82,7 @@ def _rows(run: Mapping[str, Any]) -> dict[str, str]:
     aus = run["by_epoch"]["checked"] if au["recomputed"] >= 0 else run["by_epoch"]["published"]
     return {
         "accelerators": f"{run['accelerators']}{hosts}",
-        "epochs x steps x batch": f"{run['epochs']} x {listed(run['steps']) or NONE} x {_number(run['batch'], 0)}",
+        "epochs x steps x batch": f"{run['epochs']} x {join_values(run['steps']) or NONE} x {_number(run['batch'], 0)}",
         "nominal step": f"{run['step_s']:.6g} s, {sources['step_s']}" if "step_s" in sources else NONE,
         "AU that passes": f"{run['minimum']:g} %, {sources['minimum']}" if "minimum" in sources else NONE,
         "AU, published": f"{_number(published, 4)} {run['verdict'] or ''}",
@@ -99,7 +99,7 @@ def _rows(run: Mapping[str, Any]) -> dict[str, str]:
         "samples/s, published": _number(rate["published"], 2),
         "samples/s, recomputed": _beside(rate["recomputed"], rate["published"], 2),
         "samples/s counts": rate["counts"] or NONE,
-        **{f"time: {name}": share(part, 1) for name, part in run["shares_of_time"].items()},
+        **{f"time: {name}": percentage(part, 1) for name, part in run["shares_of_time"].items()},
         "ranks without steps": _ranges(missing["ranks"]) or "none",
         "epochs without steps": _ranges(missing["epochs"]) or "none",
         "not recomputed": "\n".join(f"{name}: {why}" for name, why in missing["not_recomputed"].items()) or "nothing",
@@ -126,7 +126,7 @@ def _worst(found: Mapping[str, Any]) -> str:
     if not where:
         return NONE
     if "share" in found:
-        return f"{share(found['share'], 1)} ({where})"
+        return f"{percentage(found['share'], 1)} ({where})"
     return f"{found['au']:.2f} ({where}) {({True: 'passes', False: 'fails'}).get(found['passes'], '')}".rstrip()
 
 
@@ -139,7 +139,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def write_chart(runs: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
     """Write the chart of AU by rank and epoch into a folder, as PDF, PNG and CSV; return the paths (none: no steps)."""
-    save.must_be_own(out)
+    save.require_own_folders(out)
     frames = [
         cells.assign(
             run=label,
@@ -155,15 +155,15 @@ def write_chart(runs: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
     frame = pd.concat(frames, ignore_index=True)
     drawn = f" Drawn are {MOST_PANELS} of {len(frames)} runs." if len(frames) > MOST_PANELS else ""
     figure = au_over_epochs(frame, "Accelerator utilisation by rank and epoch", CAPTION + drawn)
-    return save.save(figure, frame, out, STEM)
+    return save.save_figure(figure, frame, out, STEM)
 
 
-@panels.framed
+@panels.with_frame
 def au_over_epochs(frame: pd.DataFrame) -> panels.Panels:
     """Draw a panel per run: AU over epochs, a point per rank from rank 0 at the left, with the limit."""
     names = [*dict.fromkeys(frame["run"])][:MOST_PANELS]
     wide = max(2.2, 0.55 * min(MOST_EPOCHS, int(frame["epoch"].max())))
-    figure, grid = panels.grid_of(len(names), panels.IN_A_ROW, (wide, 1.9), 4.0, sharey=True)
+    figure, grid = panels.panel_grid(len(names), panels.IN_A_ROW, (wide, 1.9), 4.0, sharey=True)
     shown = set()
     for axes, name in zip(grid, names, strict=True):
         cells = frame[frame["run"] == name]
@@ -179,8 +179,8 @@ def au_over_epochs(frame: pd.DataFrame) -> panels.Panels:
         axes.hlines(means, np.arange(len(means)) - 0.46, np.arange(len(means)) + 0.46, **LOOKS["published mean"])
         if (least := cells["minimum"].iloc[0]) > 0:
             axes.axhline(least, **LOOKS["least that passes"])
-        panels.categories(axes, epochs)
-        axes.set_title(panels.wrapped(name, 3 * panels.PANEL_LETTERS))
+        panels.set_categories(axes, epochs)
+        axes.set_title(panels.wrap_name(name, 3 * panels.PANEL_LETTERS))
         axes.set_xlabel("epoch")
     grid[0].set_ylabel("AU (%)")
     shown |= {name for name, column in (("published mean", "published"), ("least that passes", "minimum"))

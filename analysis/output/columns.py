@@ -10,9 +10,9 @@ import pandas as pd
 
 from analysis.records.frame import Row, each_row, rows_of
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.selection import is_plain, swept
-from analysis.statistics.training import CONTROL, NO_TARGET, beside_data, is_training
-from analysis.text import DAGGER, DOUBLE_DAGGER, NONE, PLUS_MINUS, number, share, times
+from analysis.statistics.selection import is_plain, swept_names
+from analysis.statistics.training import CONTROL, NO_TARGET, device_shared_with_data, is_training
+from analysis.text import DAGGER, DOUBLE_DAGGER, NONE, PLUS_MINUS, number, percentage, ratio_text
 
 ENDS = ("", "_min", "_max")
 UNSTABLE, UNKNOWN_SPREAD = "unstable", "spread unverifiable"
@@ -50,20 +50,20 @@ def shown_rows(rows: pd.DataFrame) -> Iterator[Row]:
         yield row
 
 
-def mark(column: Column, row: Row) -> str:
+def mark_of_number(column: Column, row: Row) -> str:
     """Return the sign to print after a number: for an unstable cell, or one with only disturbed runs."""
     if not column.daggered:
         return ""
     return DOUBLE_DAGGER if row["disturbed"] else DAGGER * (row["unstable"] is True)
 
 
-def count(row: Row) -> str:
+def count_of_runs(row: Row) -> str:
     """Return the number of valid measured runs, followed by that of all measured runs if some do not count."""
     measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
     return str(row["n_valid"]) if measured == row["n_valid"] else f"{row['n_valid']}/{measured}"
 
 
-def remarks(row: Row) -> str:
+def remarks_on_cell(row: Row) -> str:
     """Return why a cell is not done, and which checks failed; empty if its numbers can be used."""
     failed = [told for told in row["checks"].split("; ") if told not in ("passed", UNSTABLE, UNKNOWN_SPREAD)]
     return "; ".join([row["status"].upper()] * (row["status"] != "done") + failed)
@@ -74,39 +74,39 @@ def _median(heading: str, figure: str, *, expendable: bool = False) -> Column:
 
 
 def _share(name: str, *, expendable: bool = False) -> Column:
-    return Column(name.replace("_", " "), lambda row: share(row[name]), expendable=expendable)
+    return Column(name.replace("_", " "), lambda row: percentage(row[name]), expendable=expendable)
 
 
 def _merit(heading: str, figure: str = "") -> Column:
     """Return a column of medians with their spread: of `figure`, or else of the metric that the row names."""
-    return Column(heading, lambda row: with_spread(row, figure or row["figure"]), daggered=True)
+    return Column(heading, lambda row: median_with_spread(row, figure or row["figure"]), daggered=True)
 
 
-def with_spread(row: Row, figure: str) -> str:
+def median_with_spread(row: Row, figure: str) -> str:
     """Return a median with the distance of the farthest run (`448 ± 1.9 %`); only the median if all runs are equal."""
     middle, low, high = (row.get(f"{figure}{end}", math.nan) for end in ENDS)
     if not middle or not high > low:
         return number(middle)
     farthest = max(high - middle, middle - low) / middle
-    return f"{number(middle)} {PLUS_MINUS} {share(farthest, int(farthest < TENTH))}"
+    return f"{number(middle)} {PLUS_MINUS} {percentage(farthest, int(farthest < TENTH))}"
 
 
-def versus_one_thread(row: Row) -> str:
+def ratio_to_one_thread(row: Row) -> str:
     """Return the ratio to one thread, with a dagger if either cell is unstable; a dash if it is not known."""
-    return NONE if math.isnan(row["scaling"]) else times(row["scaling"]) + DAGGER * row["scaling_unstable"]
+    return NONE if math.isnan(row["scaling"]) else ratio_text(row["scaling"]) + DAGGER * row["scaling_unstable"]
 
 
 STORAGE = Column("storage", lambda row: str(row["storage"]), left=True, least_width=20)
 THREADS = Column("threads", lambda row: str(row.get("threads") or NONE))
-N = Column("n", count)
+N = Column("n", count_of_runs)
 MB, SECONDS = _median("MB/s", "read_mb_per_s"), _median("s", "wall_s", expendable=True)
-OF_BASELINE = Column("of baseline", lambda row: share(row["percent_of_baseline"] / 100))
-SCALING = Column("vs 1 thread", lambda row: NONE if row["no_scaling"] else versus_one_thread(row), expendable=True)
+OF_BASELINE = Column("of baseline", lambda row: percentage(row["percent_of_baseline"] / 100))
+SCALING = Column("vs 1 thread", lambda row: NONE if row["no_scaling"] else ratio_to_one_thread(row), expendable=True)
 BOUND = Column("bound by", lambda row: row["bound"] or NONE, left=True)
 BOUND_BECAUSE = Column(
     "bound by", lambda row: ": ".join(filter(None, (BOUND.text(row), row["bound_by"]))), left=True, least_width=24
 )
-REMARKS = Column("remarks", remarks, left=True)
+REMARKS = Column("remarks", remarks_on_cell, left=True)
 INPUT, COMPUTE = _share("input_share"), _share("compute_share", expendable=True)
 SAVING, BETWEEN = _share("checkpoint_share"), _share("between")
 ACCELERATOR = Column("accelerator", lambda row: row["accelerator"] or NONE, left=True, expendable=True)
@@ -119,7 +119,9 @@ BATCH, PREFETCH, CONTROLS = (
 )
 CHECKPOINT = Column(
     "checkpoint",
-    lambda row: ", ".join(filter(None, (row["target"], row["mode"], "on the data's device" * bool(beside_data(row))))),
+    lambda row: ", ".join(
+        filter(None, (row["target"], row["mode"], "on the data's device" * bool(device_shared_with_data(row))))
+    ),
     left=True,
 )
 ONE_CHECKPOINT = _median("one checkpoint, s", "snapshot_blocked_s")
@@ -139,7 +141,7 @@ EXPENDABLE = {BOUND_BECAUSE: BOUND, INPUT: None, BETWEEN: None, ONE_CHECKPOINT: 
               OF_BASELINE: None, BOUND: None}  # fmt: skip
 
 
-def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
+def table_columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     """Return the columns of one table; `whole`: all columns, else only those that a person needs on a terminal.
 
     A setting with one value in all cells is left to the heading; columns without any content are left out, and so is
@@ -150,8 +152,8 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
         shown = _plain(rows, whole=whole)
     else:
         shown = BASELINE if is_baseline(rows).all() else TRAINING if is_training(rows).all() else MICRO
-    counts = (N,) * (whole or runs_of_each(rows) is None)
-    told = (REMARKS,) * any(map(remarks, each_row(rows)))
+    counts = (N,) * (whole or common_run_count(rows) is None)
+    told = (REMARKS,) * any(map(remarks_on_cell, each_row(rows)))
     return tuple(each for each in (*shown, *counts, *told) if each not in idle and (whole or not each.expendable))
 
 
@@ -172,15 +174,15 @@ def _is_one(rows: pd.DataFrame, name: str) -> bool:
     return name not in rows or len(rows[name].drop_duplicates()) == 1
 
 
-def runs_of_each(rows: pd.DataFrame) -> int | None:
+def common_run_count(rows: pd.DataFrame) -> int | None:
     """Return the number of runs of each cell if all runs are valid and the number is equal; else None."""
-    counts = {count(row) for row in rows_of(rows, ("n_valid", "n_invalid", "n_failed"))}
+    counts = {count_of_runs(row) for row in rows_of(rows, ("n_valid", "n_invalid", "n_failed"))}
     return int(*counts) if len(counts) == 1 and next(iter(counts)).isdigit() else None
 
 
 def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     """Return the columns of a benchmark that is not in the paper: its swept settings and its main metric."""
-    keys = (_setting(name, name if whole else name.rpartition(".")[2]) for name in swept(rows))
+    keys = (_setting(name, name if whole else name.rpartition(".")[2]) for name in swept_names(rows))
     units = " or ".join(sorted(set(rows["unit"].dropna())))
     shares = (INPUT, COMPUTE, SAVING) if is_training(rows).all() else ()
     return (STORAGE, *keys, _merit(units), *shares, BOUND_BECAUSE)

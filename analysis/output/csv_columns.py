@@ -39,7 +39,7 @@ n_valid: measured runs that count
 n_invalid: measured runs that broke a check
 n_failed: measured runs that ended without metrics
 bytes_per_image [bytes]: median of bytes read per image
-spread: (max - min) / median of the first of images/s, MB/s and seconds that the cell has
+spread: (max - min) / median of images/s; of MB/s or seconds if the cell has no images/s
 coverage: probability that min to max holds the true median, 1 - 2/2^n for n independent runs
 scaling: images/s relative to the same cell at one thread
 load_s [s]: time that a training waited for input
@@ -105,7 +105,7 @@ checkpoint_s [s]: standing still for snapshots, a part of `wall_s`
 other_s [s]: what is measured of `wall_s` beside the other parts
 sync_s [s]: meeting the other ranks, a part of `wall_s`
 validate_s [s]: validating, a part of `wall_s`
-transfer_s [s]: transfer of a baseline whose engine tells no parts, all of `wall_s`
+transfer_s [s]: transfer of a baseline; all of `wall_s` if its engine reports no parts
 images: images that were delivered
 images_asked: images that were asked for
 image_errors: images that could not be decoded
@@ -209,7 +209,7 @@ FILES: Mapping[str, list[CsvColumn]] = {
 """The columns that have a name of their own, by the file that has them; a file has those of its cells' benchmarks."""
 
 
-def page() -> Iterator[str]:
+def page_lines() -> Iterator[str]:
     """Yield the lines of docs/reference/columns.md."""
     yield "# The columns of the tables"
     yield ""
@@ -225,4 +225,4 @@ def page() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("".join(f"{line}\n" for line in page()))
+    sys.stdout.write("".join(f"{line}\n" for line in page_lines()))

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pandas as pd
 
-from analysis.claims.judge_claim import DIFFERS, HOLDS, kind_of
+from analysis.claims.judge_claim import DIFFERS, HOLDS, kind_of_verdict
 from analysis.output import tables
 from analysis.records.frame import Row, rows_of
 from analysis.text import one_line
@@ -22,7 +22,7 @@ UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 CLASS = "paper"  # class of claims measured on hardware; the kind of emulation is appended for others
 
 
-def document(tested: pd.DataFrame) -> bytes:
+def junit_xml(tested: pd.DataFrame) -> bytes:
     """Return the verdicts on whole sets of cells as XML: `differs` is a failure, an undecided claim is skipped."""
     rows = rows_of(tested[tested["pair"] == ""])
     root = ET.Element("testsuites", {"name": "claims of the paper", **_counts(rows)})
@@ -36,18 +36,18 @@ def _suite(row: Row) -> ET.Element:
     skipped = str(int(row["verdict"] not in (HOLDS, DIFFERS)))
     suite = ET.Element("testsuite", {"name": _fit(row["claim"]), **_counts([row]), "skipped": skipped})
     properties = ET.SubElement(suite, "properties")
-    ours, interval, tolerance = tables.evidence(row)
+    ours, interval, tolerance = tables.evidence_text(row)
     told = {"source": row["source"], "kind": row["kind"], "published": row["published"], "ours": ours}
     told |= {"interval": interval, "tolerance": tolerance, "emulated": row["emulated"], "cells": row["cells"]}
     for name, value in told.items():
         ET.SubElement(properties, "property", name=name, value=_fit(value))
     name = ": ".join(filter(None, (row["claim"], row["about"])))
-    kind = kind_of(row["emulated"])
+    kind = kind_of_verdict(row["emulated"])
     case = ET.SubElement(suite, "testcase", classname=f"{CLASS}, {kind}" if kind else CLASS, name=_fit(name))
     if row["verdict"] != HOLDS:
         outcome = "failure" if row["verdict"] == DIFFERS else "skipped"
-        ET.SubElement(case, outcome, type=row["verdict"], message=_fit(tables.why_of(row)))
-    words = f"{tables.verdict_of(row)}: {tables.why_of(row)}"
+        ET.SubElement(case, outcome, type=row["verdict"], message=_fit(tables.reason_of_verdict(row)))
+    words = f"{tables.verdict_in_words(row)}: {tables.reason_of_verdict(row)}"
     ET.SubElement(case, "system-out").text = _fit(words)
     return suite
 

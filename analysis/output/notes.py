@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.records.read_records import Found, UnreadableError, content
+from analysis.records.read_records import FoundRecords, UnreadableError, read_content
 from analysis.text import visible
 
 NEEDED = {
@@ -23,7 +23,7 @@ MOST_NOTES = 40  # lines about cells that a chart does not show, or about skippe
 LIST_NAME = ".written-by-analysis"
 
 
-def warn(found: Found, folder: Path) -> None:
+def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
     """Print a warning, with the cure, for the first skipped records of a folder, and the number of the others.
 
     Raises
@@ -32,32 +32,34 @@ def warn(found: Found, folder: Path) -> None:
         If none is left.
     """
     for each in found.skipped[:MOST_NOTES]:
-        say(f"warning: {each.path} {each.why}; skipped")
-        say(f"hint: {each.cure}")
+        print_to_stderr(f"warning: {each.path} {each.why}; skipped")
+        print_to_stderr(f"hint: {each.cure}")
     if (more := len(found.skipped) - MOST_NOTES) > 0:
-        say(f"warning: {more:,} more records are skipped")
+        print_to_stderr(f"warning: {more:,} more records are skipped")
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "see the warnings above, each with its cure")
 
 
-def note(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:
+def print_notes(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:
     """Print notes: why no figure is drawn, which cells the figures do not show, and which old figures were removed."""
     if quiet:
         return
     if not drawn:
         needed = [NEEDED.get(name, f"that of {name} needs a done cell") for name in dict.fromkeys(benchmarks)]
-        say(f"note: no figure is drawn: {'; '.join(needed)}")
+        print_to_stderr(f"note: no figure is drawn: {'; '.join(needed)}")
     left = [(spec.stem, row) for spec in drawn for row in spec.left_out.head(MOST_NOTES).to_dict("records")]
     for stem, row in left[:MOST_NOTES]:
-        say(f"note: {stem} does not show {row['cell']}: {row['status']}")
+        print_to_stderr(f"note: {stem} does not show {row['cell']}: {row['status']}")
     if (more := sum(len(spec.left_out) for spec in drawn) - MOST_NOTES) > 0:
-        say(f"note: nor do figures show {more:,} more cells, which are in tables/medians.md")
+        print_to_stderr(f"note: nor do figures show {more:,} more cells, which are in tables/medians.md")
     if old:
-        say(f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}")
+        print_to_stderr(
+            f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}"
+        )
 
 
-def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
+def remove_old_figures(folder: Path, written: Iterable[Path]) -> list[Path]:
     """Delete figures that an earlier analysis wrote here and this one did not; save the list of files for the next one.
 
     Only files on the list are deleted: a file that somebody else put there stays.
@@ -65,17 +67,17 @@ def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
     list_file = folder / LIST_NAME
     names = {path.name for path in written if path.parent == folder}
     try:
-        listed = set(content(list_file, MOST_BYTES).decode(errors="replace").splitlines())
+        listed = set(read_content(list_file, MOST_BYTES).decode(errors="replace").splitlines())
     except UnreadableError:
         listed = set()
     old = [folder / name for name in listed - names if Path(name).name == name and (folder / name).is_file()]
     for path in old:
         path.unlink()
     if names or listed:
-        save.write(list_file, "".join(f"{name}\n" for name in sorted(names)).encode())
+        save.write_file(list_file, "".join(f"{name}\n" for name in sorted(names)).encode())
     return old
 
 
-def say(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(f"{visible(text)}\n")

@@ -12,28 +12,36 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper, spreadsheet
-from analysis.claims.judge_claim import BY_MODEL, kind_of
+from analysis.claims.judge_claim import BY_MODEL, kind_of_verdict
 from analysis.figures.kit import save
-from analysis.output.columns import DISTURBED, OF_TRAINING, Column, columns, mark, shown_rows
+from analysis.output.columns import DISTURBED, OF_TRAINING, Column, mark_of_number, shown_rows, table_columns
 from analysis.output.text_table import Code, TextTable
-from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
-from analysis.records.settings import EMULATED, MODELLED, Facts, describe, distinguishing, family_key, unmarked
+from analysis.records.frame import KEYS, OF_COMPARISON, Row, group_rows, rows_of
+from analysis.records.settings import (
+    EMULATED,
+    MODELLED,
+    Facts,
+    describe_settings,
+    distinguishing_names,
+    reduced_set_key,
+    without_emulation_remarks,
+)
 from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.comparable import COLUMNS, looser_cells
-from analysis.statistics.selection import orderly, plain_sets, swept
-from analysis.statistics.training import BELOW, NO_TARGET, is_training, of_checkpoint
+from analysis.statistics.comparable import COLUMNS, lines_on_looser_checks
+from analysis.statistics.selection import plain_sets, setting_sort_key, swept_names
+from analysis.statistics.training import BELOW, NO_TARGET, checkpoint_settings, is_training
 from analysis.text import (
     DAGGER,
     MINUS,
     NONE,
     PLUS_MINUS,
     code,
-    escaped,
+    escape_markdown,
     number,
     one_line,
-    share,
-    times,
+    percentage,
+    ratio_text,
 )
 
 NOT_MEASURED_HERE = "Not measured here"
@@ -54,47 +62,50 @@ MARKED = re.compile(f"(?:^|, | to )([^,()]+)({re.escape(EMULATED)}|{re.escape(MO
 VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 
 
-def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
+def write_tables(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
     """Write `runs.csv`, `medians.csv`, `medians.md`, `verdicts.csv` and `verdicts.md`; return their paths."""
-    cells, every_run = for_people(table, runs)
+    cells, every_run = without_internal_columns(table, runs)
     return [
-        save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
-        save.write(folder / "medians.csv", spreadsheet.parts(cells)),
-        save.write(folder / "runs.csv", spreadsheet.parts(every_run)),
-        save.write(folder / "verdicts.md", verdicts(tested).encode(errors="backslashreplace")),
-        save.write(folder / "verdicts.csv", spreadsheet.parts(tested)),
+        save.write_file(folder / "medians.md", medians_markdown(table, runs).encode(errors="backslashreplace")),
+        save.write_file(folder / "medians.csv", spreadsheet.csv_parts(cells)),
+        save.write_file(folder / "runs.csv", spreadsheet.csv_parts(every_run)),
+        save.write_file(folder / "verdicts.md", verdicts_markdown(tested).encode(errors="backslashreplace")),
+        save.write_file(folder / "verdicts.csv", spreadsheet.csv_parts(tested)),
     ]
 
 
-def for_people(table: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def without_internal_columns(table: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the medians and the runs without the columns that only this program needs."""
     inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable", "disturbed"} - {"storage"}
     return table.drop(columns=inner.intersection(table)), runs.drop(columns="cause")
 
 
-def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def table_sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the sorted rows for each set of cells that belongs into one table.
 
     Cells of the mini-application share a table if they differ in prefetch, batch size, control or checkpoints only; so
     do baselines of any access, and all cells of a benchmark that is not in the paper.
     """
     table = _sorted(table, [ACCESS, "threads", *OF_TRAINING, "target", "mode"])  # sorted once: each set keeps the order
-    groups = grouped(table, _section_keys(table))
+    groups = group_rows(table, _section_keys(table))
     known = {key: key.facts for key in groups}
     benchmarks = {facts["benchmark"] for facts in known.values()}
     apart = {
-        name: distinguishing([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks
+        name: distinguishing_names([facts for facts in known.values() if facts["benchmark"] == name])
+        for name in benchmarks
     }
     for key in sorted(groups, key=lambda each: known[each].get("benchmark.preprocess") is False):  # Fig 4 before Fig 5
         facts, rows = known[key], groups[key]
         alike = [name for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1]
         told = {**facts, **{name: rows[name].iloc[0] for name in alike}}
-        about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
+        about = describe_settings(
+            told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"]
+        )
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
         rows, emulated = _unmarked(rows)
         yield (
             "; ".join([heading, *emulated]),
-            rows if facts["benchmark"] in paper.BENCHMARKS else _sorted(rows, swept(rows)),
+            rows if facts["benchmark"] in paper.BENCHMARKS else _sorted(rows, swept_names(rows)),
         )
 
 
@@ -105,13 +116,13 @@ def _unmarked(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """
     named = [name for name in ("storage", "target") if name in rows]
     labels = list(dict.fromkeys(label for name in named for label in rows[name]))
-    if len({unmarked(label) for label in labels}) < len(labels):
+    if len({without_emulation_remarks(label) for label in labels}) < len(labels):
         return rows, []
     marked = dict.fromkeys(part for label in labels for part in MARKED.findall(label))
     kinds = {"emulated": EMULATED, "emulated by a model": MODELLED}
     told = {kind: [name for name, remark in marked if remark == mark] for kind, mark in kinds.items()}
     words = [f"{', '.join(names)} {kind}" for kind, names in told.items() if names]
-    return rows.assign(**{name: rows[name].map(unmarked) for name in named}), words
+    return rows.assign(**{name: rows[name].map(without_emulation_remarks) for name in named}), words
 
 
 def _sorted(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
@@ -120,9 +131,9 @@ def _sorted(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
 
 
 def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
-    free = {key: frozenset(OF_TRAINING) | of_checkpoint(key.facts) for key in set(table["set_key"])}
+    free = {key: frozenset(OF_TRAINING) | checkpoint_settings(key.facts) for key in set(table["set_key"])}
     free |= {key: _of_access(key.facts) for key in set(table["set_key"][is_baseline(table)])}
-    partners = table["set_key"].map(lambda key: family_key(key, free[key]))
+    partners = table["set_key"].map(lambda key: reduced_set_key(key, free[key]))
     keys = partners.where(is_training(table) | is_baseline(table), table["set_key"])
     for shared, cells in plain_sets(table):
         keys[cells.index] = shared
@@ -134,29 +145,29 @@ def _of_access(facts: Facts) -> frozenset[str]:
     return frozenset({ACCESS, "data", "seed", *(name for name in facts if name.startswith("dataset."))})
 
 
-def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
+def medians_markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     """Return the medians as Markdown: a table per set of settings, then the cells and runs that do not count."""
     lines = ["# Medians", "", OVER, ""]
-    for heading, rows in sections(table):
-        shown = columns(rows, whole=True)
+    for heading, rows in table_sections(table):
+        shown = table_columns(rows, whole=True)
         texts = [[*(_cell(each, row) for each in shown), Code(row["cell"])] for row in shown_rows(rows)]
         headings, left = [*(each.heading for each in shown), "cell"], [*(each.left for each in shown), True]
-        lines += [f"## {escaped(heading)}", "", TextTable(headings, texts, left).markdown()]
-        lines += ["", *(f"{escaped(reason)}\n" for reason in no_ratios(rows))]
+        lines += [f"## {escape_markdown(heading)}", "", TextTable(headings, texts, left).markdown()]
+        lines += ["", *(f"{escape_markdown(reason)}\n" for reason in missing_ratio_sentences(rows))]
     if table["disturbed"].notna().any():
         lines += [DISTURBED, ""]
-    for told in looser_cells(rows_of(table, COLUMNS)):
-        lines += [escaped(told), ""]
+    for told in lines_on_looser_checks(rows_of(table, COLUMNS)):
+        lines += [escape_markdown(told), ""]
     if has_controls(table):
         lines += [BETWEEN, ""]
     if has_baselines(table):
         lines += [OF_BASELINE, ""]
     if complaints := not_counted(table, runs):
-        lines += ["## Not counted", "", *(f"- {code(cell)}: {escaped(text)}" for cell, text in complaints), ""]
+        lines += ["## Not counted", "", *(f"- {code(cell)}: {escape_markdown(text)}" for cell, text in complaints), ""]
     return "\n".join(lines)
 
 
-def no_ratios(rows: pd.DataFrame) -> list[str]:
+def missing_ratio_sentences(rows: pd.DataFrame) -> list[str]:
     """Return for each reason a sentence: the storages whose cells have no ratio to one thread, and the reason."""
     storages: dict[str, dict[str, None]] = {}
     for row in rows_of(rows, ("storage", "threads", "no_scaling")):
@@ -165,7 +176,7 @@ def no_ratios(rows: pd.DataFrame) -> list[str]:
     return [f"no ratio of {', '.join(names)}: {reason}" for reason, names in storages.items()]
 
 
-def verdicts(tested: pd.DataFrame) -> str:
+def verdicts_markdown(tested: pd.DataFrame) -> str:
     """Return the verdicts as Markdown, per set of cells, pairs below their claim; claims not measured come last."""
     about_all = (
         "Each claim that the text of the paper states as a number or an order. A *device* is the paper's own, a *shape*"
@@ -176,37 +187,45 @@ def verdicts(tested: pd.DataFrame) -> str:
         texts = []
         for row in rows_of(rows):
             claim = f"{row['claim']}: {row['pair']}" if row["pair"] else f"**{row['claim']}**"
-            facts = [claim, row["kind"], row["source"], row["published"], *evidence(row), verdict_of(row), why_of(row)]
+            facts = [
+                claim,
+                row["kind"],
+                row["source"],
+                row["published"],
+                *evidence_text(row),
+                verdict_in_words(row),
+                reason_of_verdict(row),
+            ]
             texts.append([*map(str, facts)])
         table = TextTable(VERDICT_HEADINGS, texts, [True] * len(VERDICT_HEADINGS))
-        lines += [f"## {escaped(str(about)) or NOT_MEASURED_HERE}", "", table.markdown(), ""]
+        lines += [f"## {escape_markdown(str(about)) or NOT_MEASURED_HERE}", "", table.markdown(), ""]
     return "\n".join(lines)
 
 
-def evidence(row: Row) -> tuple[str, str, str]:
+def evidence_text(row: Row) -> tuple[str, str, str]:
     """Return our value and its interval with units, and the tolerance with its source; dashes if not measured."""
     if row["ours"] is None or math.isnan(row["ours"]):
         return NONE, NONE, NONE
     low, high = (_in_unit(each, row["unit"]) for each in json.loads(row["interval"]))
     known = row["tolerance"] is not None and not math.isnan(row["tolerance"])
-    tolerance = ", ".join([*([share(row["tolerance"], 1)] if known else []), row["tolerance_from"]])
+    tolerance = ", ".join([*([percentage(row["tolerance"], 1)] if known else []), row["tolerance_from"]])
     return _in_unit(row["ours"], row["unit"]), f"{low} to {high}", tolerance
 
 
-def verdict_of(row: Row) -> str:
+def verdict_in_words(row: Row) -> str:
     """Return a verdict in words, with the emulated storages that it rests on."""
-    kind, told = kind_of(row["emulated"]), row["emulated"]
+    kind, told = kind_of_verdict(row["emulated"]), row["emulated"]
     return f"{row['verdict']} ({told if kind == BY_MODEL else f'{kind} {told}'})" if kind else str(row["verdict"])
 
 
-def why_of(row: Row) -> str:
+def reason_of_verdict(row: Row) -> str:
     """Return the reason for a verdict; for a claim that was not measured also the command that measures it."""
     return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
 
 
 def _in_unit(value: float, unit: str) -> str:
     if unit in ("share", "times"):
-        return share(value, 1) if unit == "share" else times(value)
+        return percentage(value, 1) if unit == "share" else ratio_text(value)
     return f"{number(value)} {unit}"
 
 
@@ -230,7 +249,7 @@ def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]
     causes = dict(zip(left["cell"], left["cause"], strict=True))
     counts: dict[str, list[str]] = {}
     told = []
-    for row in rows_of(medians.not_counted(runs)):
+    for row in rows_of(medians.runs_not_counted(runs)):
         what = "warm-up" if row["role"] == "warmup" else str(row["role"])
         some = f"{row['count']} {what} run{'s' if row['count'] > 1 else ''} {row['status']}"
         cell, reason = str(row["cell"]), one_line(row["reason"])
@@ -246,7 +265,7 @@ def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]
 
 
 def _cell(column: Column, row: Row) -> str:
-    return " ".join(filter(None, [column.text(row), mark(column, row)]))
+    return " ".join(filter(None, [column.text(row), mark_of_number(column, row)]))
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
@@ -258,9 +277,9 @@ def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
 def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
     """Return sort keys for a column: storages in the paper's order, numbers by size, absent values last."""
     if column.name == "storage":
-        return column.map(paper.place)
+        return column.map(paper.storage_sort_key)
     if column.name == "target":
-        return column.map(lambda name: (name not in ("", NO_TARGET), paper.place(name)))
+        return column.map(lambda name: (name not in ("", NO_TARGET), paper.storage_sort_key(name)))
     if column.name == "mode":
         return column.map(lambda name: name.startswith("async"))
-    return column if column.name == "cell" else column.map(orderly)
+    return column if column.name == "cell" else column.map(setting_sort_key)

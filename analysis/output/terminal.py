@@ -20,18 +20,18 @@ from analysis.output.columns import (
     DISTURBED,
     EXPENDABLE,
     Column,
-    columns,
-    mark,
-    runs_of_each,
+    common_run_count,
+    mark_of_number,
+    ratio_to_one_thread,
     shown_rows,
-    versus_one_thread,
+    table_columns,
 )
 from analysis.records.frame import rows_of
 from analysis.records.record import one_device
-from analysis.statistics.comparable import COLUMNS, looser_cells
+from analysis.statistics.comparable import COLUMNS, lines_on_looser_checks
 from analysis.statistics.selection import is_plain
 from analysis.statistics.training import is_training
-from analysis.text import DAGGER, NONE, PLUS_MINUS, one_line, times, visible
+from analysis.text import DAGGER, NONE, PLUS_MINUS, one_line, ratio_text, visible
 
 # The width of piped output: every column fits on one line; a terminal or $COLUMNS sets its own width.
 PIPED_WIDTH = 120
@@ -41,18 +41,18 @@ GREY = "bright_black"  # numbers that do not count
 VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
-def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
+def print_summary(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
     """Print the summary to stdout: coloured on a terminal, plain if piped."""
-    put(*summary(table, runs), *verdicts(tested))
-    put_paths(written)
+    print_text(*summary_tables(table, runs), *verdict_texts(tested))
+    print_paths(written)
 
 
-def put_paths(written: Iterable[Path]) -> None:
+def print_paths(written: Iterable[Path]) -> None:
     """Print the paths of the written files, one per line, never wrapped, so that they can be copied."""
     _print(visible(str(path)) for path in written)
 
 
-def put(*what: RenderableType) -> None:
+def print_text(*what: RenderableType) -> None:
     """Print to stdout; control sequences in texts from records are made harmless, only our own styles remain.
 
     All is rendered to text first, so that a closed pipe is handled in one place.
@@ -83,31 +83,31 @@ def _console() -> Console:
     return Console(width=None if free else PIPED_WIDTH, highlight=False, markup=False, emoji=False)
 
 
-def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
+def summary_tables(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
     """Yield the tables of medians and scaling, per set of cells, then everything that did not count."""
     short, room = short_ids(table["cell"]), MOST_ROWS
-    for heading, every in tables.sections(table):
+    for heading, every in tables.table_sections(table):
         if room <= 0:
             break
         rows, room = every.head(room), room - len(every)
-        count = runs_of_each(rows)
+        count = common_run_count(rows)
         told = f"{heading}; {count} run{'s' * (count > 1)} of each" if count else heading
         yield Text(one_line(told), style="bold")
-        yield medians(rows, short)
-        if not is_training(rows).all() and not is_plain(rows).all() and (ratios := scaling(rows)):
+        yield medians_table(rows, short)
+        if not is_training(rows).all() and not is_plain(rows).all() and (ratios := scaling_table(rows)):
             yield Text("")
             yield ratios
         yield Text("")
     yield from _more(len(table) - MOST_ROWS, "medians.csv")
     yield from _signs(table)
-    for told in looser_cells(rows_of(table, COLUMNS)):
+    for told in lines_on_looser_checks(rows_of(table, COLUMNS)):
         yield Text(f"{told}\n")
     for told in one_device(rows_of(table, COLUMNS)):
         yield Text(f"{told}: what differs between them is not the storage\n")
     if complaints := tables.not_counted(table, runs):
         yield Text("Not counted", style="bold")
-        lines = summed_up(complaints, short)
-        yield not_counted(lines[:MOST_ROWS])
+        lines = sum_up_complaints(complaints, short)
+        yield complaints_table(lines[:MOST_ROWS])
         yield from _more(len(lines) - MOST_ROWS, "medians.md")
         yield Text("")
     if tables.has_controls(table):
@@ -131,7 +131,7 @@ def _more(count: int, file: str) -> Iterable[Text]:
         yield Text(f"\N{HORIZONTAL ELLIPSIS} and {count:,} more, in tables/{file}\n")
 
 
-def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
+def verdict_texts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
     """Yield the verdict on each claim of the paper with its evidence; verdicts on pairs are in `verdicts.md`.
 
     Parameters
@@ -146,13 +146,13 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
     shown = claims if whole else claims[told].head(MOST_ROWS)
     for about, rows in shown.groupby("about", sort=False):
         yield Text(f"Verdicts: {about!s}" if about else tables.NOT_MEASURED_HERE, style="bold")
-        table = of_columns(("", "left"), ("", "left"))
+        table = empty_table(("", "left"), ("", "left"))
         table.show_header = False
         for row in rows_of(rows):
-            ours, interval, tolerance = tables.evidence(row)
+            ours, interval, tolerance = tables.evidence_text(row)
             numbers = f"ours {ours} ({interval}), tolerance: {tolerance}; " if ours != NONE else ""
-            claim = f"{row['claim']} ({row['source']})\n{numbers}{tables.why_of(row)}"
-            table.add_row(Text(tables.verdict_of(row), style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
+            claim = f"{row['claim']} ({row['source']})\n{numbers}{tables.reason_of_verdict(row)}"
+            table.add_row(Text(tables.verdict_in_words(row), style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
         yield table
         yield Text("")
     if whole:
@@ -163,12 +163,12 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
         yield Text(f"{more}: python -m campaign verdicts\n")
 
 
-def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
+def medians_table(rows: pd.DataFrame, short: dict[str, str]) -> Table:
     """Return the table of medians of one set of cells, a line per cell; on a narrow terminal it has fewer columns.
 
     Words are folded before a number or the id of a cell is cut.
     """
-    console, shown = _console(), list(columns(rows, whole=False))
+    console, shown = _console(), list(table_columns(rows, whole=False))
     # Widths are measured without a limit: within the console's limit, every table seems to fit.
     free = console.options.update(max_width=10 * PIPED_WIDTH)
     table = _medians(rows, short, shown)
@@ -183,7 +183,7 @@ def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
 def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column], least_width: int = 99) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     lines = [*shown_rows(rows)]
-    texts = {each: [one_line(each.text(row)) + mark(each, row) for row in lines] for each in shown}
+    texts = {each: [one_line(each.text(row)) + mark_of_number(each, row) for row in lines] for each in shown}
     for each, words in texts.items():
         heading = each.heading if each.left else each.heading.replace(" ", "\n")
         least = min([max(map(len, words)), *[each.least_width, least_width] * each.left])
@@ -197,7 +197,7 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
     return table
 
 
-def scaling(rows: pd.DataFrame) -> Group | None:
+def scaling_table(rows: pd.DataFrame) -> Group | None:
     """Return the table of throughput relative to one thread, ours beside the paper's; None if there is no such cell."""
     known = rows_of(rows[rows["scaling"].notna() | (rows["no_scaling"] != "")])
     cells = [row for row in known if row["threads"] != 1]
@@ -205,18 +205,18 @@ def scaling(rows: pd.DataFrame) -> Group | None:
         return None
     storages = list(dict.fromkeys(row["storage"] for row in cells))
     published = list(chien2018.THREAD_SCALING) if (rows["benchmark"] == paper.MICRO).all() else []
-    ours = {(row["storage"], row["threads"]): versus_one_thread(row) for row in cells if not row["no_scaling"]}
+    ours = {(row["storage"], row["threads"]): ratio_to_one_thread(row) for row in cells if not row["no_scaling"]}
     heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
-    table = of_columns(*heads, *((f"paper's {name}", "right") for name in published))
+    table = empty_table(*heads, *((f"paper's {name}", "right") for name in published))
     for threads in sorted({row["threads"] for row in cells}):
-        theirs = (chien2018.published(chien2018.THREAD_SCALING, name, threads) for name in published)
+        theirs = (chien2018.published_number(chien2018.THREAD_SCALING, name, threads) for name in published)
         mine = (ours.get((name, threads), NONE) for name in storages)
-        table.add_row(str(threads), *mine, *(NONE if ratio is None else times(ratio) for ratio in theirs))
-    remarks = [*tables.no_ratios(rows), *([f"paper: {chien2018.SOURCE}"] if published else [])]
+        table.add_row(str(threads), *mine, *(NONE if ratio is None else ratio_text(ratio) for ratio in theirs))
+    remarks = [*tables.missing_ratio_sentences(rows), *([f"paper: {chien2018.SOURCE}"] if published else [])]
     return Group(table, *map(Text, remarks))
 
 
-def summed_up(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -> list[tuple[str, str]]:
+def sum_up_complaints(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return `(cell, text)` pairs with each text once; the first cell is named, the other cells are counted."""
     cells_by_text: dict[str, list[str]] = {}
     for cell, text in complaints:
@@ -227,7 +227,7 @@ def summed_up(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -
     ]
 
 
-def not_counted(complaints: Iterable[tuple[str, str]]) -> Table:
+def complaints_table(complaints: Iterable[tuple[str, str]]) -> Table:
     """Return a table with one line per complaint."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -245,7 +245,7 @@ def short_ids(cells: Iterable[str]) -> dict[str, str]:
     return ends if unique else {cell: cell for cell in names}
 
 
-def of_columns(*columns: tuple[str, str]) -> Table:
+def empty_table(*columns: tuple[str, str]) -> Table:
     """Return an empty table with these columns; each has a name and an alignment, `left` or `right`."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, side in columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.text import code, escaped
+from analysis.text import code, escape_markdown
 
 # Texts with more letters than this are wrapped; every other text in a table stays on one line.
 LONG = 40
@@ -46,7 +46,9 @@ class TextTable:
     def markdown(self) -> str:
         """Return the table in Markdown, where a `Code` is shown as code."""
         lines = [self.headings, ["---" if is_left else "---:" for is_left in self.left]]
-        lines += [[code(text) if isinstance(text, Code) else escaped(text) for text in row] for row in self.rows]
+        lines += [
+            [code(text) if isinstance(text, Code) else escape_markdown(text) for text in row] for row in self.rows
+        ]
         return "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
 
 

@@ -10,14 +10,14 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.output import tables
-from analysis.output.columns import DISTURBED, columns, mark, shown_rows
+from analysis.output.columns import DISTURBED, mark_of_number, shown_rows, table_columns
 from analysis.output.text_table import TextTable
-from analysis.page.part import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, render, some
+from analysis.page.part import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, count_sentence, render_template
 from analysis.records.frame import Row, rows_of
-from analysis.records.read_records import FILE, UnreadableError, judged
+from analysis.records.read_records import FILE, UnreadableError, read_judged
 from analysis.records.record import Record
-from analysis.statistics.comparable import COLUMNS, looser, looser_cells
-from analysis.text import NONE, address, number, share, typed
+from analysis.statistics.comparable import COLUMNS, lines_on_looser_checks, sentence_on_looser_checks
+from analysis.text import NONE, as_typed_by_user, link_to_file, number, percentage
 from jobs.judging.judge import CampaignJudge
 from jobs.model.results import METRICS
 
@@ -26,30 +26,30 @@ STANDING = {True: "held", False: "failed", None: "unverifiable"}
 ALL_CELLS = "tables/medians.csv and tables/runs.csv"
 
 
-def medians(results: Results) -> Markup:
+def median_tables(results: Results) -> Markup:
     """Return a table of medians per set of settings, as in `tables/medians.md`."""
-    sections, room, detailed = [], MOST_ROWS, {record.cell for record in chosen(results)}
-    for heading, rows in tables.sections(results.table):
+    sections, room, detailed = [], MOST_ROWS, {record.cell for record in shown_cells(results)}
+    for heading, rows in tables.table_sections(results.table):
         if room <= 0:
             break
         sections.append({"heading": heading, **_section(rows.head(room), detailed)})
         room -= len(rows)
-    more = some(min(MOST_ROWS, len(results.table)), len(results.table), "cells", ALL_CELLS)
+    more = count_sentence(min(MOST_ROWS, len(results.table)), len(results.table), "cells", ALL_CELLS)
     notes = [
         *([tables.BETWEEN] if tables.has_controls(results.table) else []),
         *([tables.OF_BASELINE] if tables.has_baselines(results.table) else []),
         *([DISTURBED] if results.table["disturbed"].notna().any() else []),
         *([more] if more else []),
     ]
-    told = looser_cells(rows_of(results.table, COLUMNS))
-    return render("medians.html", over=tables.OVER, sections=sections, looser=told, notes=notes)
+    told = lines_on_looser_checks(rows_of(results.table, COLUMNS))
+    return render_template("medians.html", over=tables.OVER, sections=sections, looser=told, notes=notes)
 
 
 def _section(rows: pd.DataFrame, detailed: set[str]) -> dict[str, Any]:
-    shown = columns(rows, whole=True)
+    shown = table_columns(rows, whole=True)
     lines = [
         {
-            "texts": [" ".join(filter(None, [each.text(row), mark(each, row)])) for each in shown],
+            "texts": [" ".join(filter(None, [each.text(row), mark_of_number(each, row)])) for each in shown],
             "cell": row["cell"],
             "short": row["cell"].rpartition("-")[2],
             "linked": row["cell"] in detailed,
@@ -57,26 +57,30 @@ def _section(rows: pd.DataFrame, detailed: set[str]) -> dict[str, Any]:
         }
         for row in shown_rows(rows)
     ]
-    return {"columns": shown, "lines": lines, "no_ratios": tables.no_ratios(rows)}
+    return {"columns": shown, "lines": lines, "no_ratios": tables.missing_ratio_sentences(rows)}
 
 
-def not_counted(results: Results) -> Markup:
+def not_counted_table(results: Results) -> Markup:
     """Return the cells and runs that do not count, with the reasons."""
     complaints = tables.not_counted(results.table, results.runs)
-    more = some(min(MOST_LINES, len(complaints)), len(complaints), "complaints", "tables/medians.md")
-    return render("not_counted.html", complaints=complaints[:MOST_LINES], count=len(complaints), more=more)
+    more = count_sentence(min(MOST_LINES, len(complaints)), len(complaints), "complaints", "tables/medians.md")
+    return render_template("not_counted.html", complaints=complaints[:MOST_LINES], count=len(complaints), more=more)
 
 
-def cells(results: Results) -> Markup:
+def cell_sections(results: Results) -> Markup:
     """Return a folded section per cell: its settings, its runs with all checks, and a link to its record."""
-    shown = chosen(results)
+    shown = shown_cells(results)
     table = results.table
     rows = {row["cell"]: row for row in rows_of(table[table["cell"].isin([record.cell for record in shown])])}
-    more = some(len(shown), len(table), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first")
-    return render("cells.html", cells=[_cell(record, rows[record.cell], results) for record in shown], more=more)
+    more = count_sentence(
+        len(shown), len(table), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first"
+    )
+    return render_template(
+        "cells.html", cells=[_cell(record, rows[record.cell], results) for record in shown], more=more
+    )
 
 
-def chosen(results: Results) -> Sequence[Record]:
+def shown_cells(results: Results) -> Sequence[Record]:
     """Return the cells that the page shows: all, or `MOST_CELLS` of them, those with problems first."""
     all_of_them = results.found.records
     if len(all_of_them) <= MOST_CELLS:
@@ -95,12 +99,12 @@ def _cell(record: Record, row: Row, results: Results) -> dict[str, Any]:
         "trouble": record.status != "done",
         "head": f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}",
         "reason": record.reason,
-        "looser": looser([row]),
-        "settings": " ".join(f"{name}={typed(value)}" for name, value in record.settings.items()),
+        "looser": sentence_on_looser_checks([row]),
+        "settings": " ".join(f"{name}={as_typed_by_user(value)}" for name, value in record.settings.items()),
         "conditions": list(_conditions(record)),
         "checks": _checks(stored.get("checks") or ()),
         "runs": [_run(run) for run in stored.get("runs") or ()],
-        "record": address(record.folder / FILE, results.home),
+        "record": link_to_file(record.folder / FILE, results.home),
         "version": record.benchmark_version,
     }
 
@@ -116,7 +120,7 @@ def _conditions(record: Record) -> Iterator[tuple[str, str]]:
 def _stored(record: Record, judge: CampaignJudge) -> Mapping[str, Any]:
     """Return the judged record with the messages of its checks; empty if the record can no longer be read."""
     with suppress(UnreadableError):
-        return judged(record.folder / FILE, judge)
+        return read_judged(record.folder / FILE, judge)
     return {}
 
 
@@ -154,7 +158,11 @@ def _added(why: Mapping[str, Any]) -> str:
     if not why:
         return ""
     width = why.get("width")
-    state = f"the interval of the median was {share(width, 2)} wide" if width is not None else "too few for an interval"
+    state = (
+        f"the interval of the median was {percentage(width, 2)} wide"
+        if width is not None
+        else "too few for an interval"
+    )
     return f", added for until_spread={number(why['until_spread'])}: of {why['n']} runs {state}"
 
 

@@ -18,19 +18,19 @@ from analysis.page.part import (
     MOST_LINES,
     MOST_SVG_BYTES,
     Results,
+    count_sentence,
     paragraphs_and_tables,
-    render,
-    some,
+    render_template,
 )
 from analysis.records.frame import Row, rows_of
 from analysis.records.record import Record
 from analysis.records.settings import storage_name
-from analysis.spreadsheet import csv
-from analysis.statistics.medians import counted
-from analysis.text import NONE, number, share
+from analysis.spreadsheet import frame_as_csv
+from analysis.statistics.medians import counted_runs
+from analysis.text import NONE, number, percentage
 from analysis.traces.posix import SIZES
 from analysis.traces.system import typical_runs
-from jobs.events.step_times import LEAST, Bound
+from jobs.events.step_times import LEAST, InputBound
 from jobs.events.tensorflow_trace import REMEDIES, SPENT
 
 AMOUNTS = {
@@ -52,17 +52,17 @@ ABOUT_STEPS = (
 TESTED_BY = "What is saved does not add up. `python -m campaign show CELL --test` changes one of them and measures."
 
 
-def profiled(results: Results) -> list[tuple[Record, Row]]:
+def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
     """Return the cells with a valid measured run that was profiled, each with the medians of its POSIX metrics."""
     if "posix_reads" not in results.runs:
         return []
     names = [name for name in map(str, results.runs) if name.startswith("posix_")]
-    table = counted(results.runs, names).groupby("cell").median().dropna(subset=["posix_reads"])
+    table = counted_runs(results.runs, names).groupby("cell").median().dropna(subset=["posix_reads"])
     medians = dict(zip(map(str, table.index), rows_of(table), strict=True))
     return [(each, medians[each.cell]) for each in results.found.records if each.cell in medians]
 
 
-def calls(cells: Sequence[tuple[Record, Row]]) -> Markup:
+def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
     """Return two tables of profiled cells: the numbers of calls, and the sizes of the reads."""
     shown = cells[:MOST_LINES]
     compared = any(record.profile_cost for record, _ in cells)
@@ -84,7 +84,7 @@ def calls(cells: Sequence[tuple[Record, Row]]) -> Markup:
         _table(headings, amounts, left),
         "Share of the reads by the bytes that came, each column up to its size:",
         _table((*OF_CELL, *SIZES, "cell"), sizes, left),
-        some(len(shown), len(cells), "cells", "tables/runs.csv"),
+        count_sentence(len(shown), len(cells), "cells", "tables/runs.csv"),
     )
 
 
@@ -103,13 +103,13 @@ def _amounts(medians: Row) -> list[str]:
 
 
 def _order(medians: Row) -> list[str]:
-    return [share(medians.get(f"posix_{name}", math.nan)) for name in SHARES]
+    return [percentage(medians.get(f"posix_{name}", math.nan)) for name in SHARES]
 
 
 def _sizes(medians: Row) -> list[str]:
     counts = [medians.get(f"posix_read_size_{place}", math.nan) for place in range(len(SIZES))]
     total = sum(counts)
-    return [share(count / total if total else math.nan) for count in counts]
+    return [percentage(count / total if total else math.nan) for count in counts]
 
 
 def _cost(record: Record) -> str:
@@ -119,7 +119,7 @@ def _cost(record: Record) -> str:
     return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
 
 
-def steps(results: Results) -> Markup:
+def step_table(results: Results) -> Markup:
     """Return a table of the cells whose steps TensorFlow profiled; empty if there is none."""
     runs = results.runs
     if "tensorflow_steps_s" not in runs:
@@ -131,31 +131,35 @@ def steps(results: Results) -> Markup:
     rows = [_line(*each) for each in found[:MOST_LINES]]
     left = [True, *[False] * 3, True, *[False] * (len(STEP_HEADINGS) - 6), True]
     words = "; ".join(f"{name}: {told}" for name, told in REMEDIES.items() if name != told)
-    more = some(len(rows), len(found), "cells", "tables/runs.csv")
+    more = count_sentence(len(rows), len(found), "cells", "tables/runs.csv")
     return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", TextTable(STEP_HEADINGS, rows, left), more)
 
 
 def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
     facts, seen = record.settings, {name: run.get(f"tensorflow_{name}", math.nan) for name in OF_RUN}
     saves = {name: seen[f"saves_{name}"] for name in REMEDIES}
-    bound = Bound(seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)})
-    words = f"{'yes' if bound.share >= LEAST else 'no'}, {share(bound.share, 1)}"
+    bound = InputBound(
+        seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)}
+    )
+    words = f"{'yes' if bound.share >= LEAST else 'no'}, {percentage(bound.share, 1)}"
     saved = ", ".join(f"{name} {number(it)}" for name, it in bound.named.items())
     place = [storage_name(facts), str(facts.get("threads", "")), str(facts.get("prefetch", ""))]
     times = [number(seen[name]) for name in ("steps_s", *(f"spent_{name}" for name in SPENT))]
     return [*place, words, saved or NONE, *times, record.cell]
 
 
-def headline(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
+def headline_chart(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
     """Return the chart for the top of the page, as a list of at most one; a chart of baselines only if no other."""
     return sorted(drawn, key=lambda spec: spec.stem.startswith("table1"))[:1]
 
 
-def figures(results: Results, drawn: Sequence[FigureSpec]) -> Markup:
+def charts_with_tables(results: Results, drawn: Sequence[FigureSpec]) -> Markup:
     """Return charts, each with its table and a CSV to download."""
     shown = [spec for spec in drawn if results.images[spec.stem]][:MOST_FIGURES]
-    more = some(len(shown), len(drawn), "figures", "the folder figures/ beside this page")
-    return render("figures.html", figures=[_figure(spec, results.images[spec.stem]) for spec in shown], more=more)
+    more = count_sentence(len(shown), len(drawn), "figures", "the folder figures/ beside this page")
+    return render_template(
+        "figures.html", figures=[_figure(spec, results.images[spec.stem]) for spec in shown], more=more
+    )
 
 
 def _figure(spec: FigureSpec, image: Markup) -> dict[str, Any]:
@@ -169,13 +173,13 @@ def _figure(spec: FigureSpec, image: Markup) -> dict[str, Any]:
         "csv": _csv_link(spec),
         "count": len(spec.frame),
         "numbers": TextTable([str(name) for name in spec.frame], rows, left),
-        "more": some(len(rows), len(spec.frame), "rows", f"figures/{spec.stem}.csv"),
+        "more": count_sentence(len(rows), len(spec.frame), "rows", f"figures/{spec.stem}.csv"),
     }
 
 
 def _csv_link(spec: FigureSpec) -> str:
     """Return a link to the chart's numbers: embedded in the page, or to a file if they are long."""
-    content = csv(spec.frame)
+    content = frame_as_csv(spec.frame)
     within = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content).decode()}"
     return within if len(content) <= MOST_CSV_BYTES else f"figures/{spec.stem}.csv"
 

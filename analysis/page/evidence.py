@@ -13,11 +13,11 @@ from markupsafe import Markup
 from analysis.claims.judge_claim import NOT_MEASURED
 from analysis.output import tables
 from analysis.output.text_table import TextTable
-from analysis.page.part import MOST_LINES, MOST_ROWS, Results, paragraphs_and_tables, render, some
+from analysis.page.part import MOST_LINES, MOST_ROWS, Results, count_sentence, paragraphs_and_tables, render_template
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import CAMPAIGN, AbsentError, UnreadableError, load_json
-from analysis.text import NONE, share, significant, span
-from jobs.model.record import Account, Manifest, Tested
+from analysis.text import NONE, percentage, span, three_digits
+from jobs.model.record import Manifest, PredictionAccount, TestedPrediction
 
 # What each check proves (README, "What is measured, and what proves it").
 PROVES = {
@@ -38,7 +38,7 @@ PROVES = {
     "same_conditions": "nothing else that can change the speed was otherwise than in the first run that counts",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above what the storage gives by itself",
-    "reached_device": "what was written came to the device in the time of the run",
+    "reached_device": "the written bytes reached the device during the run",
     "finite_loss": "every step of a training has a loss that is a finite number",
     "profile_complete": "the profile dropped nothing, saw all reads that the kernel counted and has what the run read",
     "counts_as_predicted": "as many files or images were read as follow from the parameters and the seed",
@@ -59,7 +59,7 @@ OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss", "pr
 ENDS = (True, False, None)
 
 
-def proofs(results: Results) -> Markup:
+def check_table(results: Results) -> Markup:
     """Return a table of the checks: the claim of each, its limits, and how often it was proved."""
     told: Counter[tuple[str, bool | None]] = Counter()
     limits: dict[str, dict[str, set[float]]] = {}
@@ -100,7 +100,7 @@ TOLERANCE = (
 )
 
 
-def verdicts(results: Results) -> Markup:
+def claim_tables(results: Results) -> Markup:
     """Return the tables of claims: the published value, ours and the verdict, grouped by claim."""
     rows = [row for _, of_claim in results.tested.groupby("claim", sort=False) for row in rows_of(of_claim)]
     pairs = [row for row in rows if row["pair"]]
@@ -109,12 +109,12 @@ def verdicts(results: Results) -> Markup:
     papers: dict[str, list[Row]] = {}
     for row in told:
         papers.setdefault(row["source"].partition(",")[0], []).append(row)
-    return render(
+    return render_template(
         "claims.html",
         headings=CLAIM_HEADINGS,
         papers=[{"name": paper, **_claims_shown(rows, MOST_ROWS)} for paper, rows in papers.items()],
         tolerance=TOLERANCE if told else "None of the paper's claims was measured here.",
-        left=[f"{_about(row)}: {tables.why_of(row)}" for row in left[:MOST_LINES]],
+        left=[f"{_about(row)}: {tables.reason_of_verdict(row)}" for row in left[:MOST_LINES]],
         left_count=len(left),
         pairs=_claims_shown(pairs, MOST_LINES),
         pair_count=len(pairs),
@@ -124,12 +124,12 @@ def verdicts(results: Results) -> Markup:
 def _claims_shown(rows: Sequence[Row], most: int) -> dict[str, Any]:
     return {
         "rows": [_claim_row(row) for row in rows[:most]],
-        "more": some(most, len(rows), "verdicts", "tables/verdicts.md"),
+        "more": count_sentence(most, len(rows), "verdicts", "tables/verdicts.md"),
     }
 
 
 def _claim_row(row: Row) -> dict[str, str]:
-    ours, interval, _ = tables.evidence(row)
+    ours, interval, _ = tables.evidence_text(row)
     return {
         "claim": row["claim"],
         "about": ", ".join(filter(None, (row["source"], row["pair"], row["about"]))),
@@ -137,9 +137,9 @@ def _claim_row(row: Row) -> dict[str, str]:
         "ours": ours,
         "interval": "" if ours == NONE else interval,
         "kind": row["verdict"].split()[0],
-        "verdict": tables.verdict_of(row),
+        "verdict": tables.verdict_in_words(row),
         "why": row["why"],
-        "tolerance": share(row["tolerance"], 1) if (row["tolerance"] or 0) > 0 else "none",
+        "tolerance": percentage(row["tolerance"], 1) if (row["tolerance"] or 0) > 0 else "none",
     }
 
 
@@ -163,10 +163,10 @@ _TEST_HEADINGS = (
 _TEST_LEFT = (True, True, *[False] * 5, True, True, True)
 
 
-def advice(folder: Path) -> Markup:
+def prediction_table(folder: Path) -> Markup:
     """Return the tested predictions and their results, failed ones first; empty if the campaign has none."""
     try:
-        tests = load_json(folder / ADVICE, Account)["tests"]
+        tests = load_json(folder / ADVICE, PredictionAccount)["tests"]
     except AbsentError:
         return Markup()
     except UnreadableError as error:
@@ -179,30 +179,32 @@ def advice(folder: Path) -> Markup:
     return paragraphs_and_tables(
         f"{told}: {rules}." if failed else f"{told}.",
         TextTable(_TEST_HEADINGS, rows, _TEST_LEFT),
-        some(len(rows), len(tests), "tests", ADVICE),
+        count_sentence(len(rows), len(tests), "tests", ADVICE),
     )
 
 
-def _test_row(test: Tested) -> list[str]:
+def _test_row(test: TestedPrediction) -> list[str]:
     found, holds = test.get("measured"), test.get("holds")
     outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
     return [
         test["rule"],
         outcome + (" (measured before)" if test.get("known") else ""),
-        *(significant(test[name]) for name in ("before", "predicted")),
+        *(three_digits(test[name]) for name in ("before", "predicted")),
         span(test["low"], test["high"]),
-        *((significant(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
+        *((three_digits(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
         *(test[name] for name in ("unit", "cell", "tested")),
     ]
 
 
-def again(folder: Path) -> Markup:
+def repeat_commands(folder: Path) -> Markup:
     """Return the distinct commands in `campaign.json`, each with the time when it was first given."""
     asked, why = _requests(folder / CAMPAIGN)
     if why:
         return paragraphs_and_tables(why)
     shown = list(asked.items())[:MOST_LINES]
-    return render("commands.html", commands=shown, more=some(len(shown), len(asked), "commands", CAMPAIGN))
+    return render_template(
+        "commands.html", commands=shown, more=count_sentence(len(shown), len(asked), "commands", CAMPAIGN)
+    )
 
 
 def _requests(path: Path) -> tuple[dict[str, str], str]:

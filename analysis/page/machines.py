@@ -10,18 +10,18 @@ from typing import Any
 from markupsafe import Markup
 
 from analysis.output.text_table import TextTable
-from analysis.page.part import MOST_LINES, Results, paragraphs_and_tables, some
+from analysis.page.part import MOST_LINES, Results, count_sentence, paragraphs_and_tables
 from analysis.page.summary import ROLES
 from analysis.records.record import Record, emulation_mark
-from analysis.records.settings import storage_name, with_emulated
+from analysis.records.settings import add_emulation_remark, storage_name
 from analysis.statistics.training import NO_TARGET
-from analysis.text import NONE, share, typed
+from analysis.text import NONE, as_typed_by_user, percentage
 
 # The storages of a checkpoint target: their settings keys and their roles in a run, in the order of the record.
 ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}
 
 
-def machines(results: Results) -> Markup:
+def machine_tables(results: Results) -> Markup:
     """Return the tables of the machines with their software, and of the storages with their devices."""
     records = results.found.records
     kinds = [_kind(each) for each in records]
@@ -43,7 +43,7 @@ def _listing(
     rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
     headings = [*facts(alike[0][0])[0], "cells"]
     yield TextTable(headings, rows, [*[True] * (len(headings) - 1), False])
-    yield some(len(rows), len(groups), what, "the records")
+    yield count_sentence(len(rows), len(groups), what, "the records")
 
 
 def _kind(record: Record) -> tuple[Any, ...]:
@@ -88,7 +88,7 @@ def _quota(record: Record, held_back: Mapping[int, float]) -> str:
     if record.quota_cores is None:
         return "none"
     most = held_back.get(id(record.provenance), 0.0)
-    return f"{record.quota_cores:g} cores, used up for {share(most)} of a run at most"
+    return f"{record.quota_cores:g} cores, used up for {percentage(most)} of a run at most"
 
 
 def _storages(record: Record) -> list[dict[str, str]]:
@@ -141,7 +141,7 @@ def _name(record: Record) -> str:
 
 def _marked(name: str, record: Record, key: str) -> str:
     facts = record.emulated.get(key)
-    return name if facts is None else with_emulated(name, {f"{key}.emulated": emulation_mark(facts)}, key)
+    return name if facts is None else add_emulation_remark(name, {f"{key}.emulated": emulation_mark(facts)}, key)
 
 
 def _part(record: Record, name: str) -> Mapping[str, Any]:
@@ -151,4 +151,4 @@ def _part(record: Record, name: str) -> Mapping[str, Any]:
 
 
 def _word(value: Any) -> str:
-    return NONE if value is None or value == "" else typed(value)
+    return NONE if value is None or value == "" else as_typed_by_user(value)

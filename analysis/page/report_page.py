@@ -10,7 +10,7 @@ from markupsafe import Markup
 from analysis.figures import step_timeline as timelines
 from analysis.figures.profiled_calls import STEM
 from analysis.page import cells, charts, evidence, machines, summary
-from analysis.page.part import Results, render
+from analysis.page.part import Results, render_template
 
 HEADINGS = {
     "summary": "",
@@ -28,25 +28,25 @@ HEADINGS = {
 """The parts of the page by their ids, in their order."""
 
 
-def undrawn(results: Results) -> dict[str, Markup]:
+def parts_without_charts(results: Results) -> dict[str, Markup]:
     """Return the parts of the page without charts, by id; empty parts are left out of the page."""
     return {
-        "summary": summary.summary(results),
-        "medians": cells.medians(results) + cells.not_counted(results),
-        "verdicts": evidence.verdicts(results),
-        "calls": charts.calls(seen) if (seen := charts.profiled(results)) else Markup(),
-        "steps": charts.steps(results),
-        "advice": evidence.advice(results.found.home),
-        "proofs": evidence.proofs(results),
-        "machines": machines.machines(results),
-        "cells": cells.cells(results),
-        "again": evidence.again(results.found.home),
+        "summary": summary.summary_lines(results),
+        "medians": cells.median_tables(results) + cells.not_counted_table(results),
+        "verdicts": evidence.claim_tables(results),
+        "calls": charts.call_tables(seen) if (seen := charts.profiled_cells(results)) else Markup(),
+        "steps": charts.step_table(results),
+        "advice": evidence.prediction_table(results.found.home),
+        "proofs": evidence.check_table(results),
+        "machines": machines.machine_tables(results),
+        "cells": cells.cell_sections(results),
+        "again": evidence.repeat_commands(results.found.home),
     }
 
 
-def page(results: Results, texts: Mapping[str, Markup]) -> bytes:
-    """Return the report as HTML in UTF-8, always the same bytes for the same records; `texts` come from `undrawn`."""
-    return render("page.html", title=_title(results), parts=_parts(results, texts)).encode()
+def report_html(results: Results, texts: Mapping[str, Markup]) -> bytes:
+    """Return the report as UTF-8 HTML, the same bytes for equal records; `texts` come from `parts_without_charts`."""
+    return render_template("page.html", title=_title(results), parts=_parts(results, texts)).encode()
 
 
 def _title(results: Results) -> str:
@@ -58,12 +58,12 @@ def _title(results: Results) -> str:
 
 def _parts(results: Results, texts: Mapping[str, Markup]) -> list[dict[str, Any]]:
     """Return the name, heading and content of each part: first the headline chart, later the details."""
-    first = charts.headline(results.drawn)
+    first = charts.headline_chart(results.drawn)
     others = [spec for spec in results.drawn if spec not in first]
     of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
     of_steps = [spec for spec in others if spec.stem.partition("-")[0] == timelines.STEM]
     others = [spec for spec in others if spec not in (*of_calls, *of_steps)]
     drawn = {"summary": first, "figures": others, "calls": of_calls, "steps": of_steps if texts["steps"] else []}
-    drawings = {name: charts.figures(results, specs) for name, specs in drawn.items() if specs}
+    drawings = {name: charts.charts_with_tables(results, specs) for name, specs in drawn.items() if specs}
     contents = {name: texts.get(name, Markup()) + drawings.get(name, Markup()) for name in HEADINGS}
     return [{"name": name, "heading": HEADINGS[name], "content": it} for name, it in contents.items() if it]

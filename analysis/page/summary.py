@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 from markupsafe import Markup
 
-from analysis.claims.judge_claim import BY_MODEL, EMULATED, kind_of
+from analysis.claims.judge_claim import BY_MODEL, EMULATED, kind_of_verdict
 from analysis.figures import feed_accelerators
-from analysis.page.part import MOST_LINES, Results, render
+from analysis.page.part import MOST_LINES, Results, render_template
 from analysis.records.frame import rows_of
 from analysis.records.record import BOUNDS, Record, emulation_bounds, emulation_mark, one_device
 from analysis.records.settings import Facts
@@ -25,7 +25,7 @@ ROLES = {
 }
 
 
-def summary(results: Results) -> Markup:
+def summary_lines(results: Results) -> Markup:
     """Return a few lines about how much was measured, and the warnings that a reader needs first."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]
@@ -39,16 +39,16 @@ def summary(results: Results) -> Markup:
         f"The paper's claims, each once for every set of settings: {counted_claims(claims)}",
         f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
     ]
-    return render("summary.html", facts=told, notices=list(warnings(results)))
+    return render_template("summary.html", facts=told, notices=list(reader_warnings(results)))
 
 
-def warnings(results: Results) -> Iterator[list[str]]:
+def reader_warnings(results: Results) -> Iterator[list[str]]:
     """Yield warnings, each a head and its lines: a reduced size, emulated parts, shared devices, unread records."""
     sizes = Counter(record.size for record in results.found.records if record.size)
     for size, count in sizes.items():
         reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
         yield [f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."]
-    parts = emulated(results)
+    parts = emulated_counts(results)
     names = dict.fromkeys(part.partition(" of ")[0].partition(",")[0] for part in parts)
     lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
     yield from _folded("Emulated", ", ".join(names), lines)
@@ -67,7 +67,7 @@ def _folded(head: str, several: str, lines: list[str]) -> Iterator[list[str]]:
         yield [f"{head}: {lines[0]}"] if len(lines) == 1 else [f"{head}: {several}.", *lines]
 
 
-def emulated(results: Results) -> Counter[str]:
+def emulated_counts(results: Results) -> Counter[str]:
     """Return the emulated parts with their number of cells."""
     parts: Counter[str] = Counter()
     for record in results.found.records:
@@ -81,7 +81,7 @@ def emulated(results: Results) -> Counter[str]:
 
 
 def _storages(records: Iterable[Record]) -> Counter[str]:
-    """Return the number of cells per emulated storage, whatever its role; other limits count as another storage."""
+    """Return the number of cells per emulated storage in any role; a storage with other limits counts separately."""
     cells: Counter[str] = Counter()
     keys: dict[str, set[str]] = {}
     for record in records:
@@ -109,7 +109,7 @@ def _utc(stamp: str) -> str:
 
 def counted_claims(claims: pd.DataFrame) -> str:
     """Return the number of claims per verdict in words (`1 differs, 2 hold`); emulated ones apart."""
-    kinds = claims["emulated"].map(kind_of)
+    kinds = claims["emulated"].map(kind_of_verdict)
     told = ((kind, claims["verdict"][kinds == kind]) for kind in ("", EMULATED, BY_MODEL))
     parts = [f"{kind}: {_of_each(each)}" if kind else _of_each(each) for kind, each in told if len(each)]
     return "; ".join(parts) or "none"

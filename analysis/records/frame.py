@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from analysis.records.record import Record, emulation_mark
-from analysis.records.runs import COUNTS, FIGURES, TEXTS, Check, Kind, Merit, Parts, Runs
+from analysis.records.runs import COUNTS, FIGURES, TEXTS, Check, Kind, Merit, Runs, SharedTuple
 from analysis.records.settings import (
     IMPLIED,
     Facts,
     Settings,
-    family_key,
+    reduced_set_key,
     series_key,
     set_key,
     storage_labels,
@@ -93,7 +93,7 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     spreads = [[check.passed for check in record.checks if check.rule == "spread"] for record in records]
     derived: dict[str, list[Any]] = {
         **{name: [getattr(record.merit, name) for record in records] for name in Merit._fields},
-        "checks": [verdict(record) for record in records],
+        "checks": [checks_in_words(record) for record in records],
         **{name: [each[place] for each in bounds] for place, name in enumerate(OF_BOUND)},
         "unstable": [None if not found or found[-1] is None else not found[-1] for found in spreads],
         "storage": [labels[key] for key in keys],
@@ -108,7 +108,7 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     return frame.astype(kinds).copy()  # one block of memory, not one per column
 
 
-def grouped(frame: pd.DataFrame, keys: pd.Series[Any]) -> dict[Settings, pd.DataFrame]:
+def group_rows(frame: pd.DataFrame, keys: pd.Series[Any]) -> dict[Settings, pd.DataFrame]:
     """Return the rows of a frame per key, sorted by key."""
     groups: Iterable[tuple[Any, pd.DataFrame]] = frame.groupby(keys, sort=True)
     return dict(iter(groups))
@@ -132,7 +132,7 @@ def json_rows(frame: pd.DataFrame) -> list[Row]:
     return rows_of(frame.astype(object).where(frame.notna(), None))
 
 
-def verdict(record: Record) -> str:
+def checks_in_words(record: Record) -> str:
     """Return a summary in words of the checks of the measured runs and of the cell.
 
     `passed`, or each rule that failed with the number of runs, followed by each rule that could not be verified.
@@ -141,7 +141,7 @@ def verdict(record: Record) -> str:
 
 
 @lru_cache(1 << 12)
-def _verdict(of_runs: Sequence[Parts[Check]], of_cell: Parts[Check]) -> str:
+def _verdict(of_runs: Sequence[SharedTuple[Check]], of_cell: SharedTuple[Check]) -> str:
     checks = [*chain.from_iterable(of_runs)]
     if checks and all(check.passed for check in (*checks, *of_cell)):
         return "passed"
@@ -240,7 +240,7 @@ def _series(records: Sequence[Record]) -> list[Settings]:
     if all(record.data for record in records):
         return keys
     data_of: dict[Settings, set[str]] = defaultdict(set)
-    apart = [family_key(set_key(key), frozenset({"data"})) for key in keys]
+    apart = [reduced_set_key(set_key(key), frozenset({"data"})) for key in keys]
     for record, key in zip(records, apart, strict=True):
         data_of[key] |= {record.data} - {""}
     pairs = zip(records, keys, apart, strict=True)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from analysis.errors import AnalysisError
-from analysis.processes import keeping, spread
+from analysis.processes import garbage_collection_off, spread_jobs
 from analysis.records.record import Record, record_of
 from jobs.judging import peaks
 from jobs.judging.judge import CampaignJudge, UnusableRecordError
 from jobs.model import reading
-from jobs.model.record import SCHEMA, Asked, Manifest
+from jobs.model.record import SCHEMA, Manifest, RecordedCall
 from jobs.model.record import Record as Stored
 from jobs.system import untrusted
 
@@ -41,14 +41,14 @@ class AbsentError(UnreadableError):
     """A file that does not exist."""
 
 
-def content(path: Path, most: int) -> bytes:
+def read_content(path: Path, most: int) -> bytes:
     """Return the content of a regular file; raise UnreadableError if it has over `most` bytes or is no file."""
-    return _with_cure(lambda place: untrusted.content(place, most), path)
+    return _with_cure(lambda place: untrusted.read_bounded(place, most), path)
 
 
 def load_json(path: Path, kind: type[_Kind]) -> _Kind:
     """Return the content of a JSON file of type `kind`; raise UnreadableError if it is invalid or too new."""
-    return _with_cure(lambda place: reading.read(place, kind, SCHEMA), path)
+    return _with_cure(lambda place: reading.read_json(place, kind, SCHEMA), path)
 
 
 def _without_links(read: Callable[[Path], _Kind], path: Path) -> _Kind:
@@ -84,7 +84,7 @@ def judge_of(home: Path, folders: Sequence[Path]) -> tuple[CampaignJudge, Unread
 
     A missing ``campaign.json`` is no error: each cell is then judged by the limits in its own record.
     """
-    requests: Sequence[Asked] = ()
+    requests: Sequence[RecordedCall] = ()
     fault = None
     try:
         requests = load_json(home / CAMPAIGN, Manifest)["requests"]
@@ -97,7 +97,7 @@ def judge_of(home: Path, folders: Sequence[Path]) -> tuple[CampaignJudge, Unread
     return judge, fault
 
 
-def judged(path: Path, judge: CampaignJudge) -> Stored:
+def read_judged(path: Path, judge: CampaignJudge) -> Stored:
     """Return the content of a record file, judged.
 
     Raises UnreadableError if the file cannot be read, contradicts itself, or lacks the limits to judge it by.
@@ -110,7 +110,7 @@ def judged(path: Path, judge: CampaignJudge) -> Stored:
 
 def _baselines(folders: Sequence[Path]) -> Iterator[Stored]:
     for folder in folders:
-        if peaks.is_of_baseline(folder.name) and not folder.is_symlink():
+        if peaks.is_baseline_id(folder.name) and not folder.is_symlink():
             with suppress(UnreadableError):  # it is reported when it is read with the others
                 yield load_json(folder / FILE, Stored)
 
@@ -120,7 +120,7 @@ AT_ONCE, WORTH_PROCESSES = 250, 4
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedRecord:
     """A record that was not read, with the reason and the cure."""
 
     path: Path
@@ -129,16 +129,16 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRecords:
     """The records of a folder by cell id, the skipped ones, and the judge; `home` is the folder for the output."""
 
     records: tuple[Record, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRecord, ...]
     home: Path
     judge: CampaignJudge = field(default_factory=CampaignJudge, compare=False)
 
 
-def read(folder: Path, meanwhile: Callable[[], object] = lambda: None) -> Found:
+def read_records(folder: Path, meanwhile: Callable[[], object] = lambda: None) -> FoundRecords:
     """Read every record of a campaign folder, a records folder or the folder of one record.
 
     Parameters
@@ -153,19 +153,19 @@ def read(folder: Path, meanwhile: Callable[[], object] = lambda: None) -> Found:
     AnalysisError
         If there is no such folder, or no record in it.
     """
-    folders, home = locate(folder)
-    with keeping():
+    folders, home = locate_records(folder)
+    with garbage_collection_off():
         judge, fault = judge_of(*_campaign(home, folders))
         jobs = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
         good: list[tuple[Path, Record]] = []
         skipped = [*_unread(fault, home)]
-        with spread(partial(_read, home=home, judge=judge), jobs, WORTH_PROCESSES) as results:
+        with spread_jobs(partial(_read, home=home, judge=judge), jobs, WORTH_PROCESSES) as results:
             meanwhile()
             for some, others in results:
                 good += some
                 skipped += others
-        records, copies = without_copies(good)
-    return Found(records, tuple(skipped) + copies, home, judge)
+        records, copies = drop_copies(good)
+    return FoundRecords(records, tuple(skipped) + copies, home, judge)
 
 
 def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:
@@ -176,34 +176,36 @@ def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:
     return home, [*folders]
 
 
-def _unread(fault: UnreadableError | None, home: Path) -> Iterator[Skipped]:
-    """Yield a `Skipped` for ``campaign.json`` if it could not be read."""
+def _unread(fault: UnreadableError | None, home: Path) -> Iterator[SkippedRecord]:
+    """Yield a `SkippedRecord` for ``campaign.json`` if it could not be read."""
     if fault:
         why = f"{fault}: each cell is judged by the limits of its last worker"
-        yield Skipped(home / CAMPAIGN, why, "copy it anew from where the campaign ran, or move it away")
+        yield SkippedRecord(home / CAMPAIGN, why, "copy it anew from where the campaign ran, or move it away")
 
 
-def _read(folders: Sequence[Path], home: Path, judge: CampaignJudge) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
-    """Return the records in these folders, each with its path, and a `Skipped` for each that cannot be read."""
+def _read(
+    folders: Sequence[Path], home: Path, judge: CampaignJudge
+) -> tuple[list[tuple[Path, Record]], list[SkippedRecord]]:
+    """Return the records in these folders, each with its path, and a `SkippedRecord` for each that cannot be read."""
     good, skipped = [], []
     for each in folders:
         path = each / FILE
         try:
             if each != home and each.is_symlink():
                 raise UnreadableError("lies in a folder that is a link", "copy here what it leads to")  # noqa: TRY301
-            good.append((path, load(path, judge)))
+            good.append((path, load_record(path, judge)))
         except UnreadableError as error:  # one bad record must not stop the others
-            skipped.append(Skipped(path, str(error), error.cure))
+            skipped.append(SkippedRecord(path, str(error), error.cure))
     return good, skipped
 
 
-def load(path: Path, judge: CampaignJudge) -> Record:
+def load_record(path: Path, judge: CampaignJudge) -> Record:
     """Return the judged record in a file; raise UnreadableError if it cannot be read, judged or believed."""
-    value = judged(path, judge)
+    value = read_judged(path, judge)
     return record_of(value, path.parent, judge.bound(value))
 
 
-def locate(folder: Path) -> tuple[list[Path], Path]:
+def locate_records(folder: Path) -> tuple[list[Path], Path]:
     """Return the sorted folders of all records, and the folder for figures and tables."""
     if folder.name == FILE:
         folder = folder.parent
@@ -233,18 +235,18 @@ def _with_records(folder: Path) -> list[Path]:
 def _has_record(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir() and os.path.lexists(f"{entry.path}/{FILE}")
-    except OSError:  # a link to itself, or into a closed folder: `read` names it
+    except OSError:  # a link to itself, or into a closed folder: `read_records` names it
         return True
 
 
-def without_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, ...], tuple[Skipped, ...]]:
+def drop_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, ...], tuple[SkippedRecord, ...]]:
     """Return one record per cell, so that no run counts twice, and the skipped copies."""
     record_of_cell: dict[str, tuple[Path, Record]] = {}
-    copies: list[Skipped] = []
+    copies: list[SkippedRecord] = []
     for path, record in sorted(good, key=lambda each: (each[0].parent.name != each[1].cell, each[0])):
         if record.cell in record_of_cell:
             why = f"the same cell as {record_of_cell[record.cell][0]}"
-            copies.append(Skipped(path, why, "move the copy out of the records folder"))
+            copies.append(SkippedRecord(path, why, "move the copy out of the records folder"))
         else:
             record_of_cell[record.cell] = (path, record)
     return tuple(record_of_cell[cell][1] for cell in sorted(record_of_cell)), tuple(copies)

@@ -8,9 +8,19 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from analysis.records.runs import BETWEEN, STORAGE, Check, Merit, Parts, Runs, checks_of, runs_of, words
+from analysis.records.runs import (
+    BETWEEN,
+    STORAGE,
+    Check,
+    Merit,
+    Runs,
+    SharedTuple,
+    shared_mapping,
+    shorten_checks,
+    shorten_runs,
+)
 from analysis.records.settings import flatten
-from analysis.text import listed, one_line
+from analysis.text import join_values, one_line
 from jobs.judging.bound import Bound
 from jobs.model.record import Record as Stored
 
@@ -72,7 +82,7 @@ def one_device(cells: Iterable[Mapping[str, Any]]) -> list[str]:
             for each in filter(None, devices):
                 places.setdefault((cell["host"], each), {})[cell[name]] = None
     several = [(device, names) for (_, device), names in places.items() if len(names) > 1]
-    return list(dict.fromkeys(f"{listed(names)} are one device, {device}" for device, names in several))
+    return list(dict.fromkeys(f"{join_values(names)} are one device, {device}" for device, names in several))
 
 
 def device_of(provenance: Mapping[str, Any]) -> str:
@@ -141,7 +151,7 @@ class Record(NamedTuple):
     device: str
     tensorflow: str
     provenance: Mapping[str, Any]
-    checks: Parts[Check]
+    checks: SharedTuple[Check]
     runs: Runs
     size: str
     site: str
@@ -175,18 +185,18 @@ def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record
         host=_line(provenance.get("host")),
         device=_line(device_of(provenance)),
         tensorflow=_line(provenance.get("versions", {}).get("tensorflow")),
-        provenance=words({name: provenance.get(name) for name in OF_MACHINE}),
-        checks=checks_of(value),
-        runs=runs_of(value["runs"]),
+        provenance=shared_mapping({name: provenance.get(name) for name in OF_MACHINE}),
+        checks=shorten_checks(value),
+        runs=shorten_runs(value["runs"]),
         size=_line(campaign.get("size")),
         site=_line(campaign.get("site")),
         spread_limit=limits[-1] if limits else None,
         looser_checks=_line(", ".join(value.get("looser_checks", ()))),
         quota_cores=provenance.get("quota_cores"),
-        conditions=words(next((run.get("conditions") or {} for run in counting), {})),
+        conditions=shared_mapping(next((run.get("conditions") or {} for run in counting), {})),
         folder=folder,
-        profile_cost=words(cast("Mapping[str, float]", value.get("profile_cost", {}))),
-        emulated=words(provenance.get("emulated") or {}),
+        profile_cost=shared_mapping(cast("Mapping[str, float]", value.get("profile_cost", {}))),
+        emulated=shared_mapping(provenance.get("emulated") or {}),
         bound=(bound.word, bound.share, intern(bound.words)) if bound else None,
     )
 

@@ -1,6 +1,6 @@
 """The runs of a cell: their metrics in one array, and the facts that most runs share in one object.
 
-Equal parts of records (`parts`, `words`) share one object in each process.
+Equal parts of records (`shared_tuple`, `shared_mapping`) share one object in each process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Merit(NamedTuple):
 Part = TypeVar("Part")
 
 
-class Parts(tuple[Part, ...]):
+class SharedTuple(tuple[Part, ...]):
     """A tuple that shares one object with all equal tuples, so that it is hashed by identity and not by content."""
 
     __slots__ = ()
@@ -42,10 +42,10 @@ class Parts(tuple[Part, ...]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the pickled form, which becomes the shared object in the other process too."""
-        return parts, (tuple(self),)
+        return shared_tuple, (tuple(self),)
 
 
-class Words(dict[str, Any]):
+class SharedMapping(dict[str, Any]):
     """A constant mapping that shares one object with all mappings of the same text."""
 
     __slots__ = ()
@@ -53,23 +53,23 @@ class Words(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the pickled form, which becomes the shared object in the other process too."""
-        return words, (dict(self),)
+        return shared_mapping, (dict(self),)
 
 
-def parts(values: Iterable[Part]) -> Parts[Part]:
+def shared_tuple(values: Iterable[Part]) -> SharedTuple[Part]:
     """Return the shared tuple of these values."""
     key = tuple(values)
-    return _PARTS.get(key) or _PARTS.setdefault(key, Parts(key))
+    return _PARTS.get(key) or _PARTS.setdefault(key, SharedTuple(key))
 
 
-def words(facts: Mapping[str, Any]) -> Words:
+def shared_mapping(facts: Mapping[str, Any]) -> SharedMapping:
     """Return the shared mapping of these facts."""
     text = repr(facts)
-    return _WORDS.get(text) or _WORDS.setdefault(text, Words(facts))
+    return _WORDS.get(text) or _WORDS.setdefault(text, SharedMapping(facts))
 
 
-_PARTS: dict[tuple[Any, ...], Parts[Any]] = {}
-_WORDS: dict[str, Words] = {}
+_PARTS: dict[tuple[Any, ...], SharedTuple[Any]] = {}
+_WORDS: dict[str, SharedMapping] = {}
 
 
 # Raw metrics of a run in the order of the record; MB = 10^6 bytes, times in seconds.
@@ -115,9 +115,9 @@ class Kind(NamedTuple):
     status: str
     reason: str
     cause: str
-    checks: Parts[Check]
-    texts: Words
-    names: Parts[str]
+    checks: SharedTuple[Check]
+    texts: SharedMapping
+    names: SharedTuple[str]
 
 
 class Run(NamedTuple):
@@ -131,7 +131,7 @@ class Run(NamedTuple):
     status: str
     reason: str
     cause: str
-    checks: Parts[Check]
+    checks: SharedTuple[Check]
     texts: Mapping[str, str]
     started_utc: str
     figures: dict[str, float]
@@ -141,8 +141,8 @@ class Run(NamedTuple):
 class Runs(Sequence[Run]):
     """The runs of one cell: number, kind and start time of each, and the metrics of all in one array, run after run."""
 
-    run: Parts[int]
-    kinds: Parts[Kind]
+    run: SharedTuple[int]
+    kinds: SharedTuple[Kind]
     started_utc: tuple[str, ...]
     figures: array[float]
 
@@ -166,16 +166,16 @@ class Runs(Sequence[Run]):
         return Run(self.run[place], *facts, self.started_utc[place], figures)
 
 
-def runs_of(stored: Sequence[Mapping[str, Any]]) -> Runs:
+def shorten_runs(stored: Sequence[Mapping[str, Any]]) -> Runs:
     """Return judged runs without their arrays and long texts; of unknown fields only the numbers are kept."""
     kinds, numbers = [], array("d")
     for run in stored:
         figures = _figures(run)
         numbers.extend(figures.values())
         facts = run["role"], run["status"], run.get("reason") or "", run.get("cause") or ""
-        kinds.append(Kind(*facts, checks_of(run), _texts(run), parts(figures)))
+        kinds.append(Kind(*facts, shorten_checks(run), _texts(run), shared_tuple(figures)))
     starts = tuple([run.get("started_utc") or "" for run in stored])
-    return Runs(parts([run["run"] for run in stored]), parts(kinds), starts, numbers)
+    return Runs(shared_tuple([run["run"] for run in stored]), shared_tuple(kinds), starts, numbers)
 
 
 def _figures(run: Mapping[str, Any]) -> dict[str, float]:
@@ -194,7 +194,7 @@ def _figures(run: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
-def _texts(run: Mapping[str, Any]) -> Words:
+def _texts(run: Mapping[str, Any]) -> SharedMapping:
     texts = {name: run[name] for name in WORDS if run.get(name)}
     if file := (run.get("trace") or {}).get("file"):
         texts["trace_file"] = file
@@ -205,7 +205,7 @@ def _texts(run: Mapping[str, Any]) -> Words:
     for target in run.get("targets") or ():
         sources = {"source": target["source"], "below": BETWEEN.join(target.get("below") or ())}
         texts |= {f"{name}_{target['role']}": it for name, it in sources.items() if it}
-    return words(texts)
+    return shared_mapping(texts)
 
 
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -227,14 +227,14 @@ def _posix(profile: Mapping[str, Any]) -> dict[str, float]:
     return {f"posix_{name}": value for name, value in figures.items()}
 
 
-def checks_of(judged: Mapping[str, Any]) -> Parts[Check]:
+def shorten_checks(judged: Mapping[str, Any]) -> SharedTuple[Check]:
     """Return the checks of a judged run or cell."""
     checks = judged.get("checks") or ()
     limits = [limit if type(limit := check["limit"]) is not dict else tuple(limit.items()) for check in checks]
     key = tuple([(check["rule"], check["passed"], limit) for check, limit in zip(checks, limits, strict=True)])
     shared = _CHECKS.get(key)
     return shared or _CHECKS.setdefault(
-        key, parts([Check(rule, passed, _limits(limit)) for rule, passed, limit in key])
+        key, shared_tuple([Check(rule, passed, _limits(limit)) for rule, passed, limit in key])
     )
 
 
@@ -243,4 +243,4 @@ def _limits(limit: Any) -> tuple[tuple[str, float], ...]:
     return tuple([each for each in named if type(each[1]) in NUMBERS])
 
 
-_CHECKS: dict[tuple[Any, ...], Parts[Check]] = {}
+_CHECKS: dict[tuple[Any, ...], SharedTuple[Check]] = {}

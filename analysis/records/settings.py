@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from analysis.records.runs import TRAINING
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 
 Facts = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ _BY_CONTENT: dict[bytes, Settings] = {}
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings as `{"dataset.name": …}`; a list becomes JSON text so that it can be compared."""
-    plain = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat(settings))
+    plain = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat_items(settings))
     return {intern(name): intern(value) if isinstance(value, str) else value for name, value in plain}
 
 
@@ -91,18 +91,18 @@ def storage_name(flat: Facts) -> str:
     return str(flat.get("storage.name", flat.get("storage", "")))
 
 
-def with_emulated(name: str, facts: Facts, key: str) -> str:
+def add_emulation_remark(name: str, facts: Facts, key: str) -> str:
     """Return the storage's name at this key of the settings, followed by a remark if it was emulated."""
     mark = facts.get(f"{key}.emulated")
     return f"{name}{MODELLED if isinstance(mark, str) else EMULATED}" if mark else name
 
 
-def unmarked(label: str) -> str:
-    """Return a label of storages without the remarks about emulation (`with_emulated`)."""
+def without_emulation_remarks(label: str) -> str:
+    """Return a label of storages without the remarks about emulation (`add_emulation_remark`)."""
     return label.replace(MODELLED, "").replace(EMULATED, "")
 
 
-def models(facts: Facts) -> list[str]:
+def model_texts(facts: Facts) -> list[str]:
     """Return the models (in words) of the storages of a cell if all its storages are models; else an empty list."""
     target = ["checkpoint"] if facts.get("checkpoint.name", "none") != "none" else []
     sides = [role for role in ("checkpoint.fast", "checkpoint.slow") if f"{role}.name" in facts]
@@ -111,7 +111,7 @@ def models(facts: Facts) -> list[str]:
     return words if len(words) == len(marks) else []
 
 
-def bare(label: str) -> str:
+def plain_storage_name(label: str) -> str:
     """Return the storage's name in lower case, without the remark in brackets: `HDD (emulated)` gives `hdd`."""
     return label.casefold().partition(" (")[0]
 
@@ -128,25 +128,25 @@ def set_key(series: Settings) -> Settings:
 
 
 @cache
-def family_key(key: Settings, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> Settings:
+def reduced_set_key(key: Settings, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> Settings:
     """Return a set key without the settings in `free`, and with those in `held` at the given values."""
     facts = {**key.facts, **dict(held)}
     return Settings.of({name: facts[name] for name in facts if name not in free})
 
 
-def differing(many: Sequence[Facts]) -> list[str]:
+def differing_names(many: Sequence[Facts]) -> list[str]:
     """Return the sorted names of the settings whose values differ between cells, or that some cells lack."""
     names = sorted({name for facts in many for name in facts} - {IMPLIED})
     return [name for name in names if len({_word(name, facts) for facts in many}) > 1]
 
 
-def distinguishing(many: Sequence[Facts]) -> list[str]:
+def distinguishing_names(many: Sequence[Facts]) -> list[str]:
     """Return the differing names without those that follow from other differing names.
 
     If the first settings of a group (`dataset.name`, `dataset.files`) distinguish all its cells, its other settings are
     left out; so are settings that only some benchmarks have, if each has one value per benchmark.
     """
-    names = [name for name in differing(many) if name != "staging.emulated"]  # staging says it already
+    names = [name for name in differing_names(many) if name != "staging.emulated"]  # staging says it already
     for chosen in _CHOSEN:
         group = chosen[0].partition(".")[0]
         parts = [name for name in names if name.startswith(f"{group}.") or (group == "dataset" and name == "data")]
@@ -160,7 +160,7 @@ def distinguishing(many: Sequence[Facts]) -> list[str]:
     return [name for name in names if name not in of_some or len(_distinct(many, ["benchmark", name])) > benchmarks]
 
 
-def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
+def file_name_suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
     """Return for each key a short file-name suffix that distinguishes it from the others; `""` for a single key."""
     if len(keys) == 1:
         return {keys[0]: ""}
@@ -177,7 +177,7 @@ def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
 
 def _fewest(many: Sequence[Facts]) -> list[str]:
     """Return the fewest names that distinguish all; benchmark and dataset stay if they distinguish any."""
-    names = distinguishing(many)
+    names = distinguishing_names(many)
     first: list[str] = []
     for name in ("benchmark", "dataset.name"):
         first += [name] * (len(_distinct(many, [*first, name])) > len(_distinct(many, first)))
@@ -192,18 +192,20 @@ def storage_labels(keys: Iterable[Settings]) -> dict[Settings, str]:
     """Return the storage name of each series key, with the differing settings if two storages have one name."""
     by_name: dict[tuple[Settings, str], list[Settings]] = {}
     for key in keys:
-        name = with_emulated(storage_name(key.facts), key.facts, "storage")
+        name = add_emulation_remark(storage_name(key.facts), key.facts, "storage")
         by_name.setdefault((set_key(key), name), []).append(key)
     labels = {}
     for (_, name), same in by_name.items():
-        names = differing([key.facts for key in same]) if len(same) > 1 else []
+        names = differing_names([key.facts for key in same]) if len(same) > 1 else []
         for key in same:
             more = ", ".join(f"{part.removeprefix('storage.')}={key.facts.get(part)}" for part in names)
             labels[key] = f"{name} ({more})" if more else name
     return labels
 
 
-def describe(facts: Facts, more: Iterable[str] = (), ran_on: Iterable[str] = (), sizes: Iterable[str] = ()) -> str:
+def describe_settings(
+    facts: Facts, more: Iterable[str] = (), ran_on: Iterable[str] = (), sizes: Iterable[str] = ()
+) -> str:
     """Return a short description of the settings behind a chart or table.
 
     Parameters

@@ -12,7 +12,7 @@ from analysis.records.frame import Row, rows_of
 from analysis.records.runs import STORAGE
 from analysis.records.settings import is_storage
 from analysis.statistics.comparable import AND
-from analysis.statistics.medians import counted
+from analysis.statistics.medians import counted_runs
 from analysis.text import DASH
 
 ACCESS, RANDOM = "benchmark.access", "random_read"
@@ -33,7 +33,7 @@ def is_baseline(frame: pd.DataFrame) -> pd.Series[bool]:
     return mine
 
 
-def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def add_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the medians with columns about baselines; unchanged if the table has no baseline.
 
     Added columns: `mb_per_s`, `_min` and `_max` (of a baseline, read or written), `engine` (which its runs really had);
@@ -49,14 +49,14 @@ def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     engines = _engines(runs).to_dict()
     table["engine"] = [engines.get(cell, "") for cell in table["cell"]]
     rows = rows_of(table, OF_A_BASELINE)
-    peaks = fastest(rows)
+    peaks = fastest_baselines(rows)
     baselines = [_of(row, peaks) for row in rows]
     columns = ["baseline", "baseline_access", "percent_of_baseline"]
     joined = pd.DataFrame(baselines, index=table.index, columns=columns).astype({"percent_of_baseline": "float64"})
     return table.join(joined.fillna({"baseline": "", "baseline_access": ""}))
 
 
-def of_baseline(shown: pd.DataFrame) -> str:
+def sentence_on_baseline(shown: pd.DataFrame) -> str:
     """Return a sentence with the cells' speed in percent of their storage's baseline; empty if none is known."""
     if "percent_of_baseline" not in shown:
         return ""
@@ -73,19 +73,19 @@ def _engines(runs: pd.DataFrame) -> pd.Series[str]:
     """Return the engine, with its version, of each baseline's measured runs; all engines if they differ."""
     if "engine" not in runs:
         return pd.Series(dtype="object")
-    good = counted(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
+    good = counted_runs(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
     own = good["engine"] == OWN_ENGINE
     named = good.assign(words=good["engine_version"].mask(own, OWN_ENGINE).fillna(good["engine"]))
     return named.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)
 
 
-def fastest(rows: Iterable[Row]) -> Mapping[str, Row]:
-    """Return the fastest done baseline per `key`, the facts that it shares with the cells compared with it."""
+def fastest_baselines(rows: Iterable[Row]) -> Mapping[str, Row]:
+    """Return the fastest done baseline per `baseline_key`, the facts that it shares with the cells compared with it."""
     fastest_of_kind: dict[str, Row] = {}
     for row in rows:
         if row["kind"] != STORAGE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
             continue
-        kind = key(row, row[ACCESS])
+        kind = baseline_key(row, row[ACCESS])
         if row["read_mb_per_s"] > (fastest_of_kind[kind]["read_mb_per_s"] if kind in fastest_of_kind else 0):
             fastest_of_kind[kind] = row
     return fastest_of_kind
@@ -96,12 +96,12 @@ def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
     if reads and row["kind"] != STORAGE:
         for access in PEAKS:
-            if peak := known.get(key(row, access)):
+            if peak := known.get(baseline_key(row, access)):
                 return peak["cell"], access, 100 * row["read_mb_per_s"] / peak["read_mb_per_s"]
     return None, None, None
 
 
-def key(row: Mapping[str, Any], access: str) -> str:
+def baseline_key(row: Mapping[str, Any], access: str) -> str:
     """Return the key that joins cells to their baseline: host and device; for random reads, threads and data too."""
     facts = row["series_key"].facts
     shared = {name: value for name, value in facts.items() if is_storage(name)}

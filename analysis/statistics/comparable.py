@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.records.record import NAMED, one_device
-from analysis.text import listed
+from analysis.text import join_values
 
 Cell = Mapping[str, Any]
 
@@ -33,33 +33,37 @@ WIDEST_SPREAD = 0.06
 CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
 
 
-def unlike(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) -> str:
+def forbidding_differences(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) -> str:
     """Return the differences between cells that forbid a comparison, in words; empty if there are none.
 
     `across`: the cells compare storages, which may be on several hosts; cells of one storage must still share the host.
     `sizes`: the cells compare dataset sizes; cells of one size must still share the data.
     """
     differences = [
-        f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)
+        f"{word} {join_values(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)
     ]
-    differences += other_conditions(cells)
+    differences += differing_conditions(cells)
     data = {(_size(cell) if sizes else (), found) for cell in cells if (found := _data(cell))}
     differences += ["datasets (their checksums differ)"] if len(data) > len({size for size, _ in data}) else []
-    return f"mixed: {'; '.join(dict.fromkeys(differences))}" if differences else listed(one_device(cells))
+    return f"mixed: {'; '.join(dict.fromkeys(differences))}" if differences else join_values(one_device(cells))
 
 
-def weak(cells: Sequence[Cell]) -> str:
+def reason_for_weak_proof(cells: Sequence[Cell]) -> str:
     """Return why cells prove too little, else empty: looser checks, replaced library calls, too few runs."""
     few = [cell["cell"] for cell in cells if cell["n_valid"] < FEWEST_RUNS]
-    return looser(cells) or replaced(cells) or (f"fewer than {FEWEST_RUNS} valid runs of {listed(few)}" if few else "")
+    return (
+        sentence_on_looser_checks(cells)
+        or sentence_on_replaced_calls(cells)
+        or (f"fewer than {FEWEST_RUNS} valid runs of {join_values(few)}" if few else "")
+    )
 
 
-def looser(cells: Iterable[Cell]) -> str:
+def sentence_on_looser_checks(cells: Iterable[Cell]) -> str:
     """Return a sentence if a cell was judged by looser checks than the site's, which give no tolerance; else empty."""
     return next((why for cell in cells if (why := _looser(cell))), "")
 
 
-def other_conditions(cells: Sequence[Cell]) -> list[str]:
+def differing_conditions(cells: Sequence[Cell]) -> list[str]:
     """Return the conditions that differ between cells, each with its values.
 
     Conditions of the process must be equal in all cells, those of the machine and of a storage on each host.
@@ -72,7 +76,7 @@ def other_conditions(cells: Sequence[Cell]) -> list[str]:
             for name, facts in conditions["storages"].items():
                 groups.setdefault((f" of {name}", cell["host"]), []).append(facts)
     differences = [
-        f"{name}{of} {listed(values)}" for (of, *_), facts in groups.items() for name, values in _apart(facts)
+        f"{name}{of} {join_values(values)}" for (of, *_), facts in groups.items() for name, values in _apart(facts)
     ]
     differences += ["conditions, which some cells have not recorded"] * (
         len({bool(_conditions(cell)) for cell in cells}) > 1
@@ -95,15 +99,15 @@ def _conditions(cell: Cell) -> Mapping[str, Any]:
     return conditions if isinstance(conditions, dict) else {}
 
 
-def replaced(cells: Iterable[Cell]) -> str:
+def sentence_on_replaced_calls(cells: Iterable[Cell]) -> str:
     """Return a sentence if a preloaded library replaced C library calls of a cell (effect unknown); else empty."""
     calls = (_conditions(cell).get("process", {}).get("interposed") for cell in cells)
     return next((f"a preloaded library has replaced calls of the C library ({words})" for words in calls if words), "")
 
 
-def looser_cells(cells: Sequence[Cell]) -> list[str]:
+def lines_on_looser_checks(cells: Sequence[Cell]) -> list[str]:
     """Return one line per kind of looser checks: the number of cells judged by them, and the cure."""
-    counts = Counter(words for cell in cells if (words := looser([cell])))
+    counts = Counter(words for cell in cells if (words := sentence_on_looser_checks([cell])))
     many = f"of {len(cells):,} cell{'s' * (len(cells) != 1)}"
     return [f"{n:,} {many} {words}; not compared with others; {CURE_OF_LOOSER}" for words, n in counts.items()]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import Facts, Settings, distinguishing, family_key, is_storage
-from analysis.statistics.medians import counted
-from analysis.statistics.training import CONTROL, NO_TARGET, beside_data, of_checkpoint
-from analysis.text import listed
+from analysis.records.frame import group_rows, rows_of
+from analysis.records.settings import Facts, Settings, distinguishing_names, is_storage, reduced_set_key
+from analysis.statistics.medians import counted_runs
+from analysis.statistics.training import CONTROL, NO_TARGET, checkpoint_settings, device_shared_with_data
+from analysis.text import join_values
 
 NUMBERS = ("threads", "batch_size", "prefetch")
 ABSENT = "not measured"
@@ -24,7 +24,7 @@ MODE = ("checkpoint.mode", "checkpoint.in_flight")
 BATCH_PLACE = ["storage", "batch_size", "prefetch"]
 
 
-def trained(table: pd.DataFrame) -> pd.DataFrame:
+def training_cells(table: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of the mini-application without controls, with `NUMBERS` as integers.
 
     Settings in groups (`dataset.name`) are left out: the keys hold them, and a frame with fewer columns is faster.
@@ -38,12 +38,14 @@ def trained(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[mine, plain].astype(dict.fromkeys(NUMBERS, "int64"))
 
 
-def unsaved(cells: pd.DataFrame) -> pd.DataFrame:
+def cells_without_snapshots(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the training cells that save no snapshots."""
     return cells[cells["target"] == NO_TARGET] if len(cells) else cells
 
 
-def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
+def sets_of_settings(
+    cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()
+) -> Mapping[Settings, pd.DataFrame]:
     """Return sets of cells, by key, that differ at most in storage, threads and the `free` settings.
 
     The columns in `held` must have equal values too, and are part of the key.
@@ -53,12 +55,12 @@ def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ())
     names, freed = tuple(held), frozenset(free)
     values = zip(*(cells[name].tolist() for name in names), strict=True) if names else ((),) * len(cells)
     pairs = zip(cells["set_key"], values, strict=True)
-    keys = [family_key(key, freed, tuple(zip(names, each, strict=True))) for key, each in pairs]
-    groups = grouped(cells, pd.Series(keys, index=cells.index, dtype=object))
+    keys = [reduced_set_key(key, freed, tuple(zip(names, each, strict=True))) for key, each in pairs]
+    groups = group_rows(cells, pd.Series(keys, index=cells.index, dtype=object))
     return dict(sorted(groups.items(), key=_smallest_first))
 
 
-def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd.DataFrame]:
+def sets_by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd.DataFrame]:
     """Return a set per number of prefetched batches: the cells with that number and those without prefetch.
 
     A set needs cells with prefetch and cells without. The key contains the number.
@@ -68,11 +70,11 @@ def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd
         for ahead in sorted(set(cells["prefetch"]) - {0}):
             both = cells[cells["prefetch"].isin([0, ahead])]
             if len(set(both["prefetch"])) > 1:
-                sets[family_key(key, frozenset(), (("prefetch", ahead),))] = both
+                sets[reduced_set_key(key, frozenset(), (("prefetch", ahead),))] = both
     return sets
 
 
-def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
+def add_missing_partners(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
     """Return the cells with an added row (status `not measured`, cell `""`) for each missing partner.
 
     The rows are in the paper's order; among equal settings the cell with prefetch comes first.
@@ -83,12 +85,12 @@ def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
     whole["status"] = whole["status"].fillna(ABSENT)
     texts = ["host", "accelerator", "cell"]
     whole[texts] = whole[texts].fillna("")
-    return in_order(whole, place)
+    return sort_as_in_paper(whole, place)
 
 
-def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
+def sort_as_in_paper(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
     """Return the cells in the paper's order: by storage, then by the columns `place`, with prefetch before without."""
-    order = cells["storage_name"].map(paper.place)
+    order = cells["storage_name"].map(paper.storage_sort_key)
     by = ["order", "storage", *place, *(["prefetch"] if "prefetch" in cells else []), "cell"]
     ascending = [name != "prefetch" for name in by]
     return cells.assign(order=order).sort_values(by, ascending=ascending).drop(columns="order").reset_index(drop=True)
@@ -107,37 +109,39 @@ def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, 
     if cells.empty or (cells["target"] == NO_TARGET).all():
         return {}
     columns = tuple(apart)
-    free = frozenset[str]().union(*(of_checkpoint(key.facts) for key in set(cells["set_key"])))
+    free = frozenset[str]().union(*(checkpoint_settings(key.facts) for key in set(cells["set_key"])))
     sets = {}
-    for key, family in families(cells, free, ["storage", "threads"]).items():
+    for key, family in sets_of_settings(cells, free, ["storage", "threads"]).items():
         saves = family["target"] != NO_TARGET
         how = family["set_key"].map(lambda each: json.dumps({name: each.facts.get(name) for name in columns}))
         for words, group in family[saves].groupby(how[saves], sort=True):
             held = tuple(json.loads(str(words)).items())
-            sets[family_key(key, frozenset(), held)] = in_papers_order(pd.concat([family[~saves], group]))
+            sets[reduced_set_key(key, frozenset(), held)] = sort_targets_as_in_paper(pd.concat([family[~saves], group]))
     return sets
 
 
-def in_papers_order(cells: pd.DataFrame) -> pd.DataFrame:
+def sort_targets_as_in_paper(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells without checkpoints first, then by target in the paper's order, foreground before background."""
     order = [
-        (row["target_name"] != NO_TARGET, paper.place(row["target_name"]), row["mode"].startswith("async"))
+        (row["target_name"] != NO_TARGET, paper.storage_sort_key(row["target_name"]), row["mode"].startswith("async"))
         for row in rows_of(cells)
     ]
     places = pd.Series(order, index=cells.index, dtype=object)
     return cells.assign(order=places).sort_values(["order", "target", "mode", "cell"]).drop(columns="order")
 
 
-def saved_how(facts: Facts, cells: pd.DataFrame) -> str:
+def saving_in_words(facts: Facts, cells: pd.DataFrame) -> str:
     """Return in words how the cells of a set save, and which of them save on the device that they read from."""
     words = [f"A snapshot every {facts['checkpoint.every']} iterations, the newest {facts['checkpoint.keep']} kept"]
     words += [f"mode {facts['checkpoint.mode']}"] if facts.get("checkpoint.mode") else []
-    shared = sorted({f"{row['target']} on {device}" for row in rows_of(cells) if (device := beside_data(row))})
-    beside = f" Data and snapshots of {listed(shared)} share the device." if shared else ""
+    shared = sorted(
+        {f"{row['target']} on {device}" for row in rows_of(cells) if (device := device_shared_with_data(row))}
+    )
+    beside = f" Data and snapshots of {join_values(shared)} share the device." if shared else ""
     return f"{', '.join(words)}; images on {facts['storage']}.{beside}"
 
 
-def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
+def with_status_of_drawing(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
     """Return the cells with a status that is `done` only if the cell can be drawn, and otherwise says why not.
 
     Cells with equal values of the columns `place` become `ambiguous`; a done cell without the metric `without figures`.
@@ -147,7 +151,7 @@ def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
     return cells.assign(status=cells["status"].mask(without, "without figures").mask(twins, "ambiguous"))
 
 
-def of_done(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
+def numbers_of_done_cells(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
     """Return the frame with these numbers, `n_valid` and `unstable` set to missing in cells that are not done."""
     names = [*numbers, "n_valid", "unstable"]
     frame = frame.astype({"n_valid": "Int64"})
@@ -162,8 +166,8 @@ def batch_sets(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     batches, there is one set per number.
     """
     sets: dict[Settings, pd.DataFrame] = {}
-    for key, group in families(cells, {"prefetch", "batch_size", "iterations"}, ["threads"]).items():
-        alike = families(group, {"prefetch", "batch_size"}, ["threads"])
+    for key, group in sets_of_settings(cells, {"prefetch", "batch_size", "iterations"}, ["threads"]).items():
+        alike = sets_of_settings(group, {"prefetch", "batch_size"}, ["threads"])
         sets |= alike if group.duplicated(BATCH_PLACE).any() or len(alike) == 1 else {key: group}
     return sets
 
@@ -186,15 +190,15 @@ def plain_sets(table: pd.DataFrame) -> Iterator[tuple[Settings, pd.DataFrame]]:
         yield Settings.of({**shared, **({"threads": threads.pop()} if len(threads) == 1 else {})}), cells
 
 
-def swept(cells: pd.DataFrame) -> list[str]:
+def swept_names(cells: pd.DataFrame) -> list[str]:
     """Return the column names of the settings that differ between cells, except the storage's."""
-    names = distinguishing([key.facts for key in dict.fromkeys(cells["series_key"])])
+    names = distinguishing_names([key.facts for key in dict.fromkeys(cells["series_key"])])
     names = [name for name in names if not is_storage(name) and name not in NEVER_SWEPT]
     names += ["threads"] if "threads" in cells and len(set(cells["threads"])) > 1 else []
     return [name if name in cells else f"settings.{name}" for name in names if not name.endswith(".emulated")]
 
 
-def held(cells: pd.DataFrame, name: str, others: Sequence[str]) -> pd.DataFrame:
+def cells_of_commonest_values(cells: pd.DataFrame, name: str, others: Sequence[str]) -> pd.DataFrame:
     """Return the cells with equal values of `others`: the values that were measured with most values of `name`."""
     if not others:
         return cells
@@ -206,7 +210,7 @@ def held(cells: pd.DataFrame, name: str, others: Sequence[str]) -> pd.DataFrame:
 
 
 @lru_cache(1 << 12, typed=True)
-def orderly(value: Any) -> tuple[bool, float, str]:
+def setting_sort_key(value: Any) -> tuple[bool, float, str]:
     """Return a sort key for the value of any setting: numbers by size, then everything else as text."""
     number = is_number(value)
     return not number, float(value) if number else 0.0, str(value)
@@ -250,7 +254,7 @@ def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics of each run that counts; NaN if the run has none."""
     names = ["wall_s", "load_s", "read_s", "compute_s", "validate_s", "sync_s", "checkpoint_s"]
-    good = counted(
+    good = counted_runs(
         runs.reindex(columns=[*runs, *({*names, *WORKLOAD_FIGURES} - set(runs))]),
         [*names, *{*WORKLOAD_FIGURES} - {*names}],
     )
@@ -264,13 +268,13 @@ def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
     return good.assign(rest_s=(good["wall_s"] - good[list(WALL_PARTS[:-1])].sum(axis=1)).clip(lower=0))
 
 
-def by_nodes(cells: pd.DataFrame, free: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
+def sets_by_nodes(cells: pd.DataFrame, free: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
     """Return sets of cells, no controls, that differ at most in storage, nodes, sync, shuffling and `free`."""
     plain = cells[cells[CONTROL] == "none"] if len(cells) else cells
-    return families(plain, FREE_OF_NODES | {*free})
+    return sets_of_settings(plain, FREE_OF_NODES | {*free})
 
 
-def by_control(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
+def sets_by_control(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     """Return sets of cells that differ at most in storage and control; only sets with several controls."""
-    sets = families(cells, {CONTROL}, [NODES]) if len(cells) else {}
-    return {family_key(key, frozenset()): rows for key, rows in sets.items() if len(set(rows[CONTROL])) > 1}
+    sets = sets_of_settings(cells, {CONTROL}, [NODES]) if len(cells) else {}
+    return {reduced_set_key(key, frozenset()): rows for key, rows in sets.items() if len(set(rows[CONTROL])) > 1}

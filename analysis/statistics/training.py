@@ -8,9 +8,9 @@ from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row, rows_of
 from analysis.records.record import NAMED
 from analysis.records.runs import BETWEEN, OF_SNAPSHOT, TRAINING
-from analysis.records.settings import Facts, family_key, with_emulated
+from analysis.records.settings import Facts, add_emulation_remark, reduced_set_key
 from analysis.statistics.comparable import AND
-from analysis.statistics.medians import counted, ends
+from analysis.statistics.medians import counted_runs, median_and_range
 
 CONTROL = "benchmark.control"
 # Times of a run (seconds) that are shown as a share of its runtime.
@@ -27,28 +27,28 @@ def is_training(frame: pd.DataFrame) -> pd.Series[bool]:
     return trains
 
 
-def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def add_training_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the medians with the columns of training cells; unchanged if the table has no such cell.
 
     Added columns: `accelerator` (which the runs really had); median, `_min` and `_max` of the seconds spent waiting
     for input (`load_s`); `input_share` = load_s / wall_s, `compute_share` and `checkpoint_share` of the same kind,
-    medians over the runs; `no_io_s`, `no_compute_s` and `between` (see `between`).
+    medians over the runs; `no_io_s`, `no_compute_s` and `between` (see `position_between_controls`).
     """
     mine = is_training(table)
     if not mine.any():
         return table
-    good = counted(runs, ["wall_s", *SHARES.values()])
+    good = counted_runs(runs, ["wall_s", *SHARES.values()])
     good = good[good["cell"].isin(table["cell"][mine])]
     cell = good["cell"]
-    columns = ends(good.groupby("cell"), "load_s")
+    columns = median_and_range(good.groupby("cell"), "load_s")
     columns |= {share: (good[part] / good["wall_s"]).groupby(cell).median() for share, part in SHARES.items()}
     new = {name: of_cell for name, of_cell in columns.items() if name not in table}
     table = table.join(pd.DataFrame(new), on="cell").copy()
-    table["accelerator"] = table["cell"].map(ran_on(runs)).astype(object).where(mine).fillna("")
-    return table.assign(**between(table))
+    table["accelerator"] = table["cell"].map(accelerator_of_cells(runs)).astype(object).where(mine).fillna("")
+    return table.assign(**position_between_controls(table))
 
 
-def ran_on(runs: pd.DataFrame) -> pd.Series[str]:
+def accelerator_of_cells(runs: pd.DataFrame) -> pd.Series[str]:
     """Return for each cell the accelerator of its measured runs; all accelerators if they differ."""
     if "accelerator" not in runs:
         return pd.Series(dtype="object")
@@ -58,7 +58,7 @@ def ran_on(runs: pd.DataFrame) -> pd.Series[str]:
     return accelerators.sort_values("accelerator").groupby("cell")["accelerator"].agg(AND.join)
 
 
-def between(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
+def position_between_controls(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
     """Return the position of each cell's runtime between its controls: (runtime - no_io) / no_compute.
 
     0 is the runtime without input (`control=no_io`: one batch in memory, again and again): all input is hidden. 1 is
@@ -85,7 +85,7 @@ def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.
     names = [*more, *ALIKE]
     of = table.reindex(columns=names)
     held = (tuple(zip(names, values, strict=True)) for values in zip(*(of[name] for name in names), strict=True))
-    keys = [family_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
+    keys = [reduced_set_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
     return pd.Series(keys, index=table.index)
 
 
@@ -95,7 +95,7 @@ BELOW = ("target_below", "fast_below")
 SNAPSHOT_TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)
 
 
-def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def add_checkpoint_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the medians with the columns of checkpoints; unchanged if no cell trains.
 
     Added columns: `target` (`none`, a storage, or the two storages of a burst buffer), `target_name` (decides its
@@ -110,14 +110,14 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     facts = [key.facts for key in table["set_key"]]
     # A cell may be set to save snapshots and yet have no run that saved one.
     good = (
-        counted(runs, runs.columns.intersection([*SNAPSHOT_TIMES]))
+        counted_runs(runs, runs.columns.intersection([*SNAPSHOT_TIMES]))
         .reindex(columns=["cell", *SNAPSHOT_TIMES])
         .groupby("cell")
     )
-    columns = {name: values for time in SNAPSHOT_TIMES for name, values in ends(good, time).items()}
+    columns = {name: values for time in SNAPSHOT_TIMES for name, values in median_and_range(good, time).items()}
     return (
         table.assign(
-            target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
+            target=[target_in_words(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
             target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
             mode=[saving_mode(each) for each in facts],
             target_storage=[
@@ -146,30 +146,30 @@ def _emulated(table: pd.DataFrame, role: str) -> pd.Series[bool]:
     return table["set_key"].map(lambda key: any(key.facts.get(each) for each in keys)).astype("bool")
 
 
-def beside_data(row: Row) -> str:
+def device_shared_with_data(row: Row) -> str:
     """Return the device that holds both the data and the snapshots of a cell; `""` if they are on two devices."""
     (_, data), *saved = NAMED
     devices = {each for _, name in saved if isinstance(row.get(name), str) for each in row[name].split(BETWEEN)}
     return str(row[data]) if row.get(data) in devices - {""} else ""
 
 
-def of_checkpoint(facts: Facts) -> frozenset[str]:
+def checkpoint_settings(facts: Facts) -> frozenset[str]:
     """Return the names of the settings that belong to checkpoints."""
     return frozenset(name for name in facts if name.startswith("checkpoint."))
 
 
-def target(facts: Facts) -> str:
+def target_in_words(facts: Facts) -> str:
     """Return the checkpoint target of a cell, in words."""
     name = str(facts.get("checkpoint.name", NO_TARGET))
     if name != BURST_BUFFER:
-        return with_emulated(name, facts, "checkpoint")
-    return f"burst buffer, {' to '.join(side(facts, each) for each in ('fast', 'slow'))}"
+        return add_emulation_remark(name, facts, "checkpoint")
+    return f"burst buffer, {' to '.join(storage_of_role(facts, each) for each in ('fast', 'slow'))}"
 
 
-def side(facts: Facts, role: str) -> str:
+def storage_of_role(facts: Facts, role: str) -> str:
     """Return the storage of one role of the target, in words; the role is `only` if the target has one storage."""
     key = "checkpoint" if role == "only" else f"checkpoint.{role}"
-    return with_emulated(str(facts[f"{key}.name"]), facts, key)
+    return add_emulation_remark(str(facts[f"{key}.name"]), facts, key)
 
 
 def saving_mode(facts: Facts) -> str:

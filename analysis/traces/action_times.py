@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.errors import AnalysisError
-from analysis.text import ACTIVE, NONE, number, one_line, share
-from jobs.events.intervals import Spans, length_by, without
+from analysis.text import ACTIVE, NONE, number, one_line, percentage
+from jobs.events.intervals import Spans, length_by, time_outside
 from jobs.events.nersc_logs import COLUMNS
 from jobs.events.perfetto import TraceProcess, chrome_json
-from jobs.events.run_log import UNACCOUNTED, Clock, Log, budgets
+from jobs.events.run_log import UNACCOUNTED, ClockBounds, RunLog, time_budgets
 from jobs.events.table import NS, Events
 from jobs.events.time_log import PHASES, UNKNOWN
 
@@ -40,10 +40,10 @@ class Definitions:
     missing.
     """
 
-    def __init__(self, log: Log, compute: str | None = None) -> None:
+    def __init__(self, log: RunLog, compute: str | None = None) -> None:
         if compute is not None and compute not in log.actions:
             raise AnalysisError(f"there is no action {compute!r}", f"take one of: {', '.join(log.actions)}")
-        self._log, self.known = log, log.ours or compute is not None
+        self._log, self.known = log, log.is_ours or compute is not None
         code = log.actions.index(compute or COMPUTE) if self.known else UNKNOWN
         self._computes = spans_of_ranks(log.events.at(log.events["kind"] == code))
         self._wall_ns = max(each.end_ns for each in log.streams) - min(each.start_ns for each in log.streams)
@@ -72,7 +72,7 @@ class Definitions:
     def metrics(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
         """Return the metrics of events, None for unknown ones: times in seconds, rates in bytes per second."""
         spans = {rank: each for rank, each in spans_of_ranks(events).items() if rank in ranks}
-        exposed = [without(each, self._computes.get(rank, NO_SPANS)) for rank, each in spans.items()]
+        exposed = [time_outside(each, self._computes.get(rank, NO_SPANS)) for rank, each in spans.items()]
         total_ns = float(events["taken"].sum(dtype=float))
         all_ns = events.spans.length
         epoch = np.maximum(events["epoch"], 0).astype(np.int64)
@@ -112,10 +112,10 @@ NERSC_NAMES = {
 }  # fmt: skip
 
 
-def nersc_csv(log: Log) -> Iterator[bytes]:
+def nersc_csv(log: RunLog) -> Iterator[bytes]:
     """Yield a log as NERSC's CSV, with Unix times in seconds; nothing is quoted, so no text contains a comma."""
     yield (", ".join(COLUMNS) + "\n").encode()
-    actions = [_plain(NERSC_NAMES.get(each, each) if log.ours else each) for each in log.actions]
+    actions = [_plain(NERSC_NAMES.get(each, each) if log.is_ours else each) for each in log.actions]
     callers = [_plain(each) for each in log.events.words["caller"]]
     rows = log.events.rows("epoch", "rank", "caller", "kind", "start", "end", "taken", "stream", "thread")
     for epoch, rank, caller, action, *times_ns, stream, thread in rows:
@@ -124,7 +124,7 @@ def nersc_csv(log: Log) -> Iterator[bytes]:
         yield f"{epoch}, {rank}, {callers[caller]}, {actions[action]}, {when}, {process}, thread {thread}\n".encode()
 
 
-def chrome_trace(log: Log) -> Iterator[bytes]:
+def chrome_trace(log: RunLog) -> Iterator[bytes]:
     """Yield a log as a trace for chrome://tracing and Perfetto: one process per log, microseconds from its start."""
     names = [f"rank {stream.rank} {stream.host} {stream.process}" for stream in log.streams]
     processes = [TraceProcess(stream, names[stream], [own]) for stream, own in log.events.by("stream")]
@@ -146,7 +146,7 @@ RATES = ("p50 s", "p95 s", "p99 s", "bytes", "MB/s by\nunion_all", "MB/s by\nsum
 SMALL = 1e-3
 
 
-def rank_metrics(log: Log, clocks: Mapping[str, Clock], rank: int | None) -> dict[str, Any]:
+def rank_metrics(log: RunLog, clocks: Mapping[str, ClockBounds], rank: int | None) -> dict[str, Any]:
     """Return for each rank its start relative to the first rank, its wall time by action, and its clock.
 
     If `rank` is given, only for that rank.
@@ -161,11 +161,11 @@ def rank_metrics(log: Log, clocks: Mapping[str, Clock], rank: int | None) -> dic
             "spent_s": {action: time_ns / NS for action, time_ns in each.spent_ns.items()},
             "clock": _clock(clock_of[each.rank]),
         }
-        for each in budgets(log, ranks if rank is None else [rank])
+        for each in time_budgets(log, ranks if rank is None else [rank])
     }
 
 
-def _clock(clock: Clock | None) -> dict[str, float] | None:
+def _clock(clock: ClockBounds | None) -> dict[str, float] | None:
     if clock is None or clock.low_ns is None or clock.high_ns is None:
         return None
     low, high, shift, apart = clock.low_ns, clock.high_ns, clock.shift_ns, clock.apart_ns
@@ -237,7 +237,9 @@ def budget_table(ranks: Mapping[str, Any]) -> Iterator[RenderableType]:
         times = {rank: each.get(name, 0.0) for rank, each in spent.items()}
         total, least, most = sum(times.values()), min(times, key=times.__getitem__), max(times, key=times.__getitem__)
         ends = _number(times[least]), least, _number(times[most]), most
-        table.add_row(one_line(name), _number(total / len(spent)), share(total / walls if walls else 0.0, 1), *ends)
+        table.add_row(
+            one_line(name), _number(total / len(spent)), percentage(total / walls if walls else 0.0, 1), *ends
+        )
     yield table
     late = max(ranks, key=lambda rank: ranks[rank]["start_s"])
     if len(ranks) > 1:

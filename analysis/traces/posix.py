@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.records.frame import Row, rows_of
-from analysis.statistics.medians import counted
+from analysis.statistics.medians import counted_runs
 from analysis.traces import system
 from analysis.traces.system import BYTES_PER_MB, TraceError
 from jobs.events import posix_window
@@ -44,7 +44,7 @@ def read_profile(path: Path) -> Window:
     return window
 
 
-def calls(window: Window) -> Events:
+def calls_of_window(window: Window) -> Events:
     """Return the calls within the window; raise TraceError if the profile has only counters."""
     if window.calls is None:
         raise TraceError(COUNTED)
@@ -52,7 +52,7 @@ def calls(window: Window) -> Events:
     return window.calls.at(within)
 
 
-def sizes(window: Window) -> pd.DataFrame:
+def size_shares(window: Window) -> pd.DataFrame:
     """Return one row per size bin: the number of reads by bytes returned, of files by bytes read, and the shares."""
     rows = window.counters[window.counters["reads"] > 0]
     furthest = np.where(rows["bytes_read"] > 0, rows["max_byte_read"] + 1, 0)
@@ -64,7 +64,7 @@ def sizes(window: Window) -> pd.DataFrame:
     return pd.DataFrame({"upto": SIZES, **counts, **shares})
 
 
-def order(window: Window) -> pd.DataFrame:
+def read_order(window: Window) -> pd.DataFrame:
     """Return one row: the number of POSIX reads, and the shares of consecutive and of merely sequential ones."""
     reads, sequential, consecutive = window.read_order
     beyond = (sequential - consecutive) / max(1, reads)
@@ -72,10 +72,10 @@ def order(window: Window) -> pd.DataFrame:
     return pd.DataFrame([{"reads": reads, **shares, "neither": 1 - sequential / max(1, reads)}])
 
 
-def over_time(window: Window) -> pd.DataFrame:
+def rates_over_time(window: Window) -> pd.DataFrame:
     """Return one row per hundredth of the window: MB/s and calls/s of the calls that ended in it."""
     every, edges = window.wall_s / INTERVALS, np.linspace(0, window.wall_s, INTERVALS + 1)
-    own = calls(window)
+    own = calls_of_window(window)
     transfers = {kind: own.of("kind", kind) for kind in (READ, WRITTEN)}
     rates = {
         f"{kind}_mb_per_s": np.histogram(_seconds(window, each["end"]), edges, weights=each["bytes"] / BYTES_PER_MB)[0]
@@ -86,9 +86,9 @@ def over_time(window: Window) -> pd.DataFrame:
     return pd.DataFrame({"elapsed_s": edges[1:], **rates, "calls_per_s": called, **_left_out(window, own)})
 
 
-def first_files(window: Window) -> pd.DataFrame:
+def calls_on_first_files(window: Window) -> pd.DataFrame:
     """Return one row per call on the first files that were read or written; `line` numbers the files from 0."""
-    own = calls(window)
+    own = calls_of_window(window)
     in_order = own.at(np.argsort(own["start"], kind="stable"))
     files = list(dict.fromkeys(in_order["file"][in_order["kind"] != KINDS.index(OTHER)].tolist()))[:FIRST_FILES]
     first_calls = in_order.at(np.flatnonzero(np.isin(in_order["file"], files))[:FIRST_CALLS])
@@ -102,10 +102,10 @@ def first_files(window: Window) -> pd.DataFrame:
     return pd.DataFrame({**columns, **_left_out(window, own)})
 
 
-def parts(window: Window) -> pd.DataFrame:
+def read_parts(window: Window) -> pd.DataFrame:
     """Return one row per part of the window with reads: `begin_s`, `elapsed_s` at its end, MB/s read."""
     edges = np.unique([0.0, *_seconds(window, np.array(window.marks, np.int64)), window.wall_s])
-    reads = calls(window).of("kind", READ)
+    reads = calls_of_window(window).of("kind", READ)
     read_mb = np.histogram(_seconds(window, reads["end"]), edges, weights=reads["bytes"])[0] / BYTES_PER_MB
     rows = pd.DataFrame({"begin_s": edges[:-1], "elapsed_s": edges[1:], "read_mb_per_s": read_mb / np.diff(edges)})
     return rows[read_mb > 0].reset_index(drop=True)
@@ -124,14 +124,14 @@ AGREEMENT = "windows_over_trace"
 FILES = ["profile_file", "trace_file"]
 
 
-def with_agreement(runs: pd.DataFrame, folders: Mapping[str, Path]) -> pd.DataFrame:
+def add_agreement(runs: pd.DataFrame, folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the runs with a column `AGREEMENT`: MB/s of the profile over MB/s of the trace, median over the parts.
 
     The runs are unchanged if no profile was divided; the value is missing if a file is missing or cannot be read.
     """
     if not {EVERY, *FILES} <= set(runs):
         return runs
-    divided = counted(runs, [EVERY, *FILES])
+    divided = counted_runs(runs, [EVERY, *FILES])
     divided = divided[divided[EVERY].notna()]
     ratios: dict[Any, float] = {}
     for index, row in zip(divided.index, rows_of(divided), strict=True):
@@ -142,20 +142,20 @@ def with_agreement(runs: pd.DataFrame, folders: Mapping[str, Path]) -> pd.DataFr
 
 def _agreement(row: Row, folder: Path) -> float:
     try:
-        return float(beside(*profile_and_trace(row, folder))["over_trace"].median())
+        return float(compare_with_trace(*profile_and_trace(row, folder))["over_trace"].median())
     except system.TraceError:
         return math.nan
 
 
-def profile_and_trace(row: Row, folder: Path) -> tuple[Window, system.Trace]:
+def profile_and_trace(row: Row, folder: Path) -> tuple[Window, system.ReadTrace]:
     """Return a run's profile and trace from the folder of its cell; raise TraceError if one cannot be read."""
     profile, trace = (folder / str(row[name]).rpartition("/")[2] for name in FILES)
     return read_profile(profile), system.read_trace(trace)
 
 
-def beside(profile: Window, trace: system.Trace) -> pd.DataFrame:
+def compare_with_trace(profile: Window, trace: system.ReadTrace) -> pd.DataFrame:
     """Return one row per part: `begin_s`, `elapsed_s` on the trace's clock, MB/s of both files, and their ratio."""
-    rows = parts(profile)
+    rows = read_parts(profile)
     started_s = profile.started_ns / 1e9
     begins, ends = (rows[name].to_numpy() + started_s for name in ("begin_s", "elapsed_s"))
     read_mb = np.array([trace.mb_between(edges)[0] for edges in zip(begins, ends, strict=True)], dtype=float)

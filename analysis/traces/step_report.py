@@ -13,14 +13,14 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from analysis.text import number, one_line, share
+from analysis.text import number, one_line, percentage
 from analysis.traces import posix
 from analysis.traces.action_times import time_table
-from analysis.traces.system import Trace, TraceError
+from analysis.traces.system import ReadTrace, TraceError
 from jobs.events.intervals import intersection, length_by
 from jobs.events.posix_window import KINDS, READ, Window
-from jobs.events.run_log import Log
-from jobs.events.step_times import LEAST, Bound, Shares, bound, overlaps, shares
+from jobs.events.run_log import RunLog
+from jobs.events.step_times import LEAST, CategoryTimes, InputBound, category_overlaps, category_times, input_bound
 from jobs.events.table import NS, Events
 from jobs.events.tensorflow_trace import CATEGORIES, COMMUNICATION, REMEDIES, SPENT, UNCATEGORISED, Runtime
 
@@ -30,8 +30,8 @@ MOST_NAMED = 5
 
 def step_metrics(runtime: Runtime) -> dict[str, Any]:
     """Return all metrics of a process's steps: seconds, over all steps and per step."""
-    times = shares(runtime)
-    steps, verdict = runtime.steps, bound(runtime, times)
+    times = category_times(runtime)
+    steps, verdict = runtime.steps, input_bound(runtime, times)
     length = (steps.end - steps.start) / NS
     return {
         "file": runtime.name,
@@ -39,15 +39,15 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
         "dropped": runtime.dropped,
         "uncategorised": _uncategorised(runtime),
         "steps": len(steps.number),
-        "steps_marked": runtime.marked,
+        "steps_marked": runtime.has_marks,
         "steps_s": float(length.sum()),
         "window": {"first_step": int(steps.number.min()), "last_step": int(steps.number.max()),
                    "span_s": float(steps.end.max() - steps.start.min()) / NS},
         "seconds": {name: _sums(times, name) for name in SPENT},
-        "overlap_s": {f"{one} & {other}": each for (one, other), each in overlaps(runtime).items()},
-        "operations": {name: float(each.mean()) for name, each in operations(runtime).items()},
+        "overlap_s": {f"{one} & {other}": each for (one, other), each in category_overlaps(runtime).items()},
+        "operations": {name: float(each.mean()) for name, each in operations_per_step(runtime).items()},
         "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": _words(verdict),
-                    "prefetched": verdict.prefetched, "remedies_s": verdict.named},
+                    "prefetched": verdict.has_prefetch, "remedies_s": verdict.named},
         "each_step": [
             {"step": int(steps.number[at]), "start_ns": int(steps.start[at]), "span_s": float(length[at]),
              "spent_s": {name: int(each[at]) / NS for name, each in times.spent.items()}}
@@ -56,7 +56,7 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sums(times: Shares, name: str) -> dict[str, float]:
+def _sums(times: CategoryTimes, name: str) -> dict[str, float]:
     of_name = {f"{time}_s": getattr(times, time).get(name) for time in TIMES}
     return {time: int(each.sum()) / NS for time, each in of_name.items() if each is not None}
 
@@ -68,17 +68,17 @@ def _uncategorised(runtime: Runtime) -> dict[str, Any]:
     return {"events": len(events), "union_s": events.spans.length / NS, "most": most}
 
 
-def _words(verdict: Bound) -> str:
+def _words(verdict: InputBound) -> str:
     """Return the verdict as a sentence."""
-    amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s of these steps ({share(verdict.share, 1)})"
+    amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s of these steps ({percentage(verdict.share, 1)})"
     if verdict.share < LEAST:
         return f"not input-bound: they waited for input in {amount}"
     saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in verdict.named.items())
-    in_use = ". Prefetching is in use, and hides what it can" if verdict.prefetched else ""
+    in_use = ". Prefetching is in use, and hides what it can" if verdict.has_prefetch else ""
     return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}{in_use}"
 
 
-def operations(runtime: Runtime) -> dict[str, Any]:
+def operations_per_step(runtime: Runtime) -> dict[str, Any]:
     """Return per step the four numbers of *TensorFlow Runtime Metadata Visualization*, by its definitions.
 
     ``iteration_s``: from the start of the first operation to the end of the last; ``communication_elapsed_s``: the same
@@ -105,10 +105,10 @@ def step_tables(metrics: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(_window(metrics))
     table = time_table("seconds of", ("spent", "share", *TIMES[1:]))
     for name, each in metrics["seconds"].items():
-        part = share(each["spent_s"] / metrics["steps_s"], 1) if metrics["steps_s"] else ""
+        part = percentage(each["spent_s"] / metrics["steps_s"], 1) if metrics["steps_s"] else ""
         rest = [number(each[f"{time}_s"]) if f"{time}_s" in each else "" for time in TIMES[1:]]
         table.add_row(name, number(each["spent_s"]), part, *rest)
-    table.add_row("all steps", number(metrics["steps_s"]), share(1.0, 1))
+    table.add_row("all steps", number(metrics["steps_s"]), percentage(1.0, 1))
     yield table
     means = metrics["operations"]
     yield Text(
@@ -158,7 +158,7 @@ def join_calls(runtime: Runtime, profile: Window) -> dict[str, Any]:
     to the TensorFlow thread whose operations contain most of its calls. Raises TraceError if the profile has no single
     calls, or is of another time.
     """
-    own = posix.calls(profile)
+    own = posix.calls_of_window(profile)
     _meet(runtime, profile.started_ns / NS, profile.ended_ns / NS)
     start, end = own["start"], own["end"]
     marks = np.array([name.startswith(MARKS) for name in runtime.events.words["name"]], bool)
@@ -202,7 +202,7 @@ def _lines(reads: Events, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return owner, (owner >= 0) & (owner == best[thread])
 
 
-def join_time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:
+def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
     """Return for each action of a time log its seconds within the steps, in all and per category of operations.
 
     Raises TraceError if the log is of another time.
@@ -219,7 +219,7 @@ def join_time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:
     return seconds
 
 
-def join_system(runtime: Runtime, trace: Trace) -> dict[str, Any]:
+def join_system(runtime: Runtime, trace: ReadTrace) -> dict[str, Any]:
     """Return the MB that the system trace's counter counted in each step, interpolated between its samples.
 
     Raises TraceError if the trace is of another time, or has no time.

@@ -18,8 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.records.frame import Row, rows_of
-from analysis.records.read_records import AbsentError, UnreadableError, content
-from analysis.statistics.medians import counted
+from analysis.records.read_records import AbsentError, UnreadableError, read_content
+from analysis.statistics.medians import counted_runs
 from jobs.model.reading import MOST
 
 BYTES_PER_MB = 10**6
@@ -37,7 +37,7 @@ class TraceError(Exception):
 
 
 @dataclass(frozen=True)
-class Trace:
+class ReadTrace:
     """The reads of a run, one row per interval: `elapsed_s` at its end, `read_mb_per_s` (may be missing), `phase`.
 
     `source` is the name of the first storage counter if that has values, else of the counter of the process.
@@ -54,7 +54,7 @@ class Trace:
         return np.diff(np.interp(np.asarray(edges_s) - self.began_s, self.samples["elapsed_s"], read))
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> ReadTrace:
     """Return the trace in a file with two header rows (group, column); an empty group repeats the one to its left.
 
     Raises TraceError if the file is missing or is no such trace.
@@ -64,7 +64,7 @@ def read_trace(path: Path) -> Trace:
         source, rate = _first_read(table, columns)
         samples = _samples(table, columns, read_mb_per_s=rate / BYTES_PER_MB)
         began = table[columns[EPOCH]].astype("float64") - samples["elapsed_s"] if EPOCH in columns else None
-        return Trace(source, samples, 0.0 if began is None else float(began.iloc[0]))
+        return ReadTrace(source, samples, 0.0 if began is None else float(began.iloc[0]))
 
 
 def read_written(path: Path, source: str, images: Sequence[str] = ()) -> pd.DataFrame:
@@ -95,7 +95,7 @@ def _trace_errors() -> Iterator[None]:
 
 def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
     """Return the rows of a trace, and the index of each column by (group, name)."""
-    text = content(path, MOST_BYTES).decode()
+    text = read_content(path, MOST_BYTES).decode()
     groups, names = itertools.islice(csv.reader(io.StringIO(text)), 2)
     names_of_columns = list(zip(pd.Series(groups).replace("", None).ffill(), names, strict=True))
     table = pd.read_csv(io.StringIO(text), skiprows=2, header=None, names=range(len(names_of_columns)), index_col=False)
@@ -124,17 +124,17 @@ def _first_read(table: pd.DataFrame, columns: dict[tuple[str, str], int]) -> tup
 
 
 def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Row]:
-    """Return for each cell the run with the median runtime; of an even number, the lower of the middle two.
+    """Return for each cell the run with the median runtime; if their number is even, the lower of the middle two.
 
     A run has the columns that a chart needs, and those of `more` that exist.
     """
     names = ["run", "wall_s", *(name for name in ("trace_file", *more) if name in runs)]
-    good = counted(runs, names).sort_values(["cell", "wall_s", "run"])
+    good = counted_runs(runs, names).sort_values(["cell", "wall_s", "run"])
     position, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
     return {row["cell"]: row for row in rows_of(good[position == (size - 1) // 2])}
 
 
-def samples(  # noqa: PLR0913 - what samples are made of
+def samples_of_cells(  # noqa: PLR0913 - what samples are made of
     cells: pd.DataFrame,
     typical: Mapping[str, Row],
     folders: Mapping[str, Path],

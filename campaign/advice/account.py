@@ -15,7 +15,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError
 from jobs.judging import stopping
 from jobs.model import reading
-from jobs.model.record import Account, Measured, Record, Tested
+from jobs.model.record import MeasuredMetric, PredictionAccount, Record, TestedPrediction
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 
@@ -23,10 +23,10 @@ SCHEMA = 1
 _CURE = "restore it, or move it away: then its predictions are lost"
 
 
-def load_predictions(folder: CampaignFolder) -> list[Tested]:
+def load_predictions(folder: CampaignFolder) -> list[TestedPrediction]:
     """Return all predictions that this campaign has tested or will test, the oldest first."""
     try:
-        return reading.read(folder.advice, Account, SCHEMA)["tests"]
+        return reading.read_json(folder.advice, PredictionAccount, SCHEMA)["tests"]
     except FileNotFoundError:
         return []
     except untrusted.UntrustedError as error:
@@ -48,7 +48,7 @@ def record_prediction(
     `command_and_metric`: the command that measures the second cell, and the present metric of the first one.
     """
     cell, tested = cells
-    prediction: Tested = {
+    prediction: TestedPrediction = {
         "utc": utc_now(),
         "rules": VERSION,
         "rule": rule,
@@ -69,7 +69,7 @@ def record_prediction(
     _save_predictions(folder, [prediction])
 
 
-def judge_predictions(verdicts: Verdicts, origin: Record) -> list[Tested]:
+def judge_predictions(verdicts: Verdicts, origin: Record) -> list[TestedPrediction]:
     """Compare the open predictions on a cell with the records; return all predictions of the campaign."""
     folder = verdicts.folder
     predictions = load_predictions(folder)
@@ -86,7 +86,7 @@ def judge_predictions(verdicts: Verdicts, origin: Record) -> list[Tested]:
     return judged
 
 
-def _judge_prediction(verdicts: Verdicts, tested: Tested, origin: Record) -> dict[str, Any]:
+def _judge_prediction(verdicts: Verdicts, tested: TestedPrediction, origin: Record) -> dict[str, Any]:
     """Return the new keys of a judged prediction: the measured value and whether it holds, or why it is not judged."""
     recorded, fault = verdicts.read(verdicts.folder.record(tested["tested"]))
     if recorded is None:
@@ -96,14 +96,14 @@ def _judge_prediction(verdicts: Verdicts, tested: Tested, origin: Record) -> dic
     machine, tested_machine = _machine_of(origin), _machine_of(recorded)
     if machine != tested_machine:
         return {"why_not": f"measured on {tested_machine}, and the cell itself on {machine}"}
-    runs: Sequence[Any] = stopping.measured(recorded, "valid")
+    runs: Sequence[Any] = stopping.measured_runs(recorded, "valid")
     if disturbance := advice_rules.disturbance_by_others(evidence.gather_evidence(verdicts, recorded), tested["rule"]):
         return {"why_not": f"{disturbance}: `show {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
         return {"why_not": f"its runs have no {tested['figure']}"}
     median = statistics.median(values)
-    measured: Measured = {"median": median, "min": min(values), "max": max(values), "runs": len(values)}
+    measured: MeasuredMetric = {"median": median, "min": min(values), "max": max(values), "runs": len(values)}
     return {"measured": measured, "holds": tested["low"] <= median <= tested["high"], "why_not": None}
 
 
@@ -114,7 +114,7 @@ def _machine_of(recorded: Record) -> str:
     return host if quota is None else f"{host} with {quota:g} processors"
 
 
-def _save_predictions(folder: CampaignFolder, changed: Sequence[Tested]) -> None:
+def _save_predictions(folder: CampaignFolder, changed: Sequence[TestedPrediction]) -> None:
     """Add predictions to ``advice.json``, or replace earlier versions of them."""
     with FileLock(folder.root / "advice.lock"):
         predictions = [*load_predictions(folder), *changed]

@@ -20,7 +20,7 @@ from campaign.advice.findings import (
     predict_speedup,
     widen_by_noise,
 )
-from campaign.console import counted
+from campaign.console import count_noun
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
 
 IDLE = 0.05  # share of the run; less waiting is not worth a change
@@ -32,14 +32,14 @@ def find_input(e: Evidence) -> Finding | None:
     """Find whether a training computes or waits for its input; predict its time without input."""
     if e.kind != "training" or e.settings.get("benchmark.control", "none") != "none":
         return None
-    bound = "it waits for its input" if e.waiting >= IDLE else "it hardly waits for its input"
-    share = e.waiting if e.waiting >= IDLE else e["compute_s"] / e["elapsed_s"]
+    bound = "it waits for its input" if e.waiting_share >= IDLE else "it hardly waits for its input"
+    share = e.waiting_share if e.waiting_share >= IDLE else e["compute_s"] / e["elapsed_s"]
     emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
     remaining_s = max(1e-9, e["wall_s"] - e["load_s"] - e["startup_s"])  # without input no iterator is made either
     # The steps may have been slowed by the input's own work, or by other programs for their share of the processors.
     slowed = _SLOWED if e.trains else min(1.0, max(0.0, e.work.others) / e.work.allowed)
     return Finding(
-        "input" if e.waiting >= IDLE else "compute",
+        "input" if e.waiting_share >= IDLE else "compute",
         f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
         share,
         e.facts("wall_s", "load_s", "compute_s"),
@@ -52,7 +52,7 @@ def find_input(e: Evidence) -> Finding | None:
 
 def find_no_prefetch(e: Evidence) -> Finding | None:
     """Find a training without prefetch that could make its next batch during a step."""
-    if e.kind != "training" or e.settings["prefetch"] or e.waiting < IDLE or e.steps.number < 2:  # noqa: PLR2004
+    if e.kind != "training" or e.settings["prefetch"] or e.waiting_share < IDLE or e.steps.number < 2:  # noqa: PLR2004
         return None
     if e.settings.get("benchmark.control", "none") != "none":
         return None
@@ -78,7 +78,7 @@ def find_input_bound(e: Evidence) -> Finding | Undecided | None:
     """Find the part of the input for which a training waits, by TensorFlow's trace of its steps, and the remedies."""
     traced = e.tensorflow
     if e.kind != "training" or not traced or traced["waited_s"] < IDLE * traced["steps_s"]:
-        is_undecided = e.kind == "training" and not traced and e.waiting >= IDLE
+        is_undecided = e.kind == "training" and not traced and e.waiting_share >= IDLE
         undecided = Undecided("input_bound", "what its steps wait for is not known", {"profile.tensorflow": "all"})
         return undecided if is_undecided else None
     waited_s, saved_s = traced["waited_s"], {name: traced[f"remedies_s.{name}"] for name in REMEDIES}
@@ -148,7 +148,7 @@ def find_throttled(e: Evidence) -> Finding | None:
 
 def find_processors(e: Evidence) -> Finding | Undecided | None:
     """Find a pipeline whose decoding keeps the processors busy, so that more threads do not help."""
-    if e.waiting < IDLE or e.trains:
+    if e.waiting_share < IDLE or e.trains:
         return None
     busy = e.work.busy
     if disturbance := disturbance_by_others(e, "processors"):
@@ -160,11 +160,11 @@ def find_processors(e: Evidence) -> Finding | Undecided | None:
         "processors",
         f"{work} uses {busy:.0%} of the processors left to it ({e.work.free_cores:.2g} of {e.work.allowed:g}): threads"
         " do not help",
-        busy * e.waiting,
+        busy * e.waiting_share,
         [
             *e.facts("cpu_s", "elapsed_s", "load_s", "other_cpu"),
             Fact("cores", e.work.allowed, "cores", "record"),
-            *e.traced(),
+            *e.trace_facts(),
         ],
         predict_speedup(e, {"threads": 2 * e.threads}, (1.0, math.sqrt(1 / busy), 1 / busy)),
     )
@@ -172,13 +172,13 @@ def find_processors(e: Evidence) -> Finding | Undecided | None:
 
 def find_few_threads(e: Evidence) -> Finding | Undecided | None:
     """Find a pipeline that would be faster with more threads, because more calls would be under way at once."""
-    if e.work.busy >= _BUSY or e.waiting < IDLE or e.trains or e.bound.word == "device":
+    if e.work.busy >= _BUSY or e.waiting_share < IDLE or e.trains or e.bound.word == "device":
         return None
     more_threads = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     known_counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
     has_little_waiting = _is_busy(e)  # too few threads keep too few processors busy; the storage is hardly waited for
     if e.cold and not known_counts and not has_little_waiting:
-        missing = f"what the storage gives to {counted(e.threads, 'reader')} and to {more_threads} is not known"
+        missing = f"what the storage gives to {count_noun(e.threads, 'reader')} and to {more_threads} is not known"
         return Undecided("few_threads", missing, {**BASELINE, "threads": (e.threads, more_threads)})
     best = max(known_counts or [2 * e.threads], key=lambda count: (findings.speedup_with_threads(e, count)[1], -count))
     gains = findings.speedup_with_threads(e, best)
@@ -187,17 +187,17 @@ def find_few_threads(e: Evidence) -> Finding | Undecided | None:
         gains = (least_gain, math.sqrt(least_gain * gains[2]), gains[2])
     if gains[1] < _WORTH:
         return None
-    baselines = [Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)
+    baselines = [Fact(count_noun(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)
              if e.cold and known_counts]  # fmt: skip
     idle_processors = (
-        f"{counted(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if has_little_waiting else ""
+        f"{count_noun(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if has_little_waiting else ""
     )
     return Finding(
         "few_threads",
-        f"{idle_processors or counted(e.threads, 'file') + ' at once'}: neither the storage nor the processors are"
+        f"{idle_processors or count_noun(e.threads, 'file') + ' at once'}: neither the storage nor the processors are"
         " busy",
-        e.waiting * (1 - e.work.busy),
-        [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *baselines, *e.traced()],
+        e.waiting_share * (1 - e.work.busy),
+        [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *baselines, *e.trace_facts()],
         predict_speedup(e, {"threads": best}, gains),
     )
 
@@ -209,12 +209,12 @@ def find_device(e: Evidence) -> Finding | None:
     if not own_rate and limit and e.bound.word == "device":
         rates = [*e.facts("read_mb_per_s"), Fact("at most", limit, "MB/s", "its bound" if e.emulated else "baseline")]
         sentence = f"the storage is at its limit in {e.bound.share:.0%} of the time"
-        return Finding("device", sentence, e.bound.share, [*rates, *e.traced()], None, _NO_FASTER)
-    if not e.cold or not own_rate or e.waiting < IDLE or e["read_mb_per_s"] < _AT_BASELINE * own_rate:
+        return Finding("device", sentence, e.bound.share, [*rates, *e.trace_facts()], None, _NO_FASTER)
+    if not e.cold or not own_rate or e.waiting_share < IDLE or e["read_mb_per_s"] < _AT_BASELINE * own_rate:
         return None
     if max(e.readers.values()) >= _WORTH * own_rate:  # `find_few_threads` finds this case
         return None
-    readers = counted(e.threads, "reader")
+    readers = count_noun(e.threads, "reader")
     faster = max(e.elsewhere.items(), key=lambda item: item[1][1], default=None)
     test, untested = None, _NO_FASTER
     if faster and faster[1][1] >= _WORTH * own_rate:
@@ -227,9 +227,9 @@ def find_device(e: Evidence) -> Finding | None:
     return Finding(
         "device",
         f"the storage gives {e['read_mb_per_s'] / own_rate:.0%} of its MB/s for {readers} alone",
-        min(1.0, e["read_mb_per_s"] / own_rate) * e.waiting,
+        min(1.0, e["read_mb_per_s"] / own_rate) * e.waiting_share,
         [*e.facts("read_mb_per_s"), Fact(readers, own_rate, "MB/s", "baseline"),
-         *([Fact(f"{name}, {readers}", rate, "MB/s", "baseline")] if test else []), *e.traced()],
+         *([Fact(f"{name}, {readers}", rate, "MB/s", "baseline")] if test else []), *e.trace_facts()],
         test,
         untested,
     )  # fmt: skip
@@ -237,7 +237,7 @@ def find_device(e: Evidence) -> Finding | None:
 
 def find_small_reads(e: Evidence) -> Finding | Undecided | None:
     """Find files so small that the storage takes longer to find them than to move their bytes."""
-    if not e.cold or _is_busy(e) or e.waiting < IDLE:
+    if not e.cold or _is_busy(e) or e.waiting_share < IDLE:
         return None
     if e.sequential is None:
         missing = "the MB/s of one large file on the storage are not known"
@@ -252,8 +252,8 @@ def find_small_reads(e: Evidence) -> Finding | Undecided | None:
     return Finding(
         "small_reads",
         f"a file of {size / 1e3:.3g} kB takes {file_s * 1e3:.3g} ms, {moving_s * 1e3:.2g} of them to move its bytes",
-        share * e.waiting * (1 - e.work.busy),
-        [*e.facts("read_mb_per_s"), large_file, *e.traced()],
+        share * e.waiting_share * (1 - e.work.busy),
+        [*e.facts("read_mb_per_s"), large_file, *e.trace_facts()],
         *predict_larger_files(e, (math.sqrt(gain), gain, gain * 1.1)),
     )
 
@@ -265,7 +265,7 @@ def _is_busy(e: Evidence) -> bool:
 
 def find_metadata(e: Evidence) -> Finding | Undecided | None:
     """Find a run that spends much of its time on opening and closing files; objects are not opened."""
-    if _is_busy(e) or e.bound.word == "device" or e.waiting < IDLE or e.settings.get("storage.kind") == "s3":
+    if _is_busy(e) or e.bound.word == "device" or e.waiting_share < IDLE or e.settings.get("storage.kind") == "s3":
         return None
     if not e.profile:
         return Undecided("metadata", "the calls are not known", {"profile.posix": "counters"})
@@ -281,7 +281,7 @@ def find_metadata(e: Evidence) -> Finding | Undecided | None:
     return Finding(
         "metadata",
         f"{share:.0%} of the time in calls is not spent on reading, but on opening, asking for sizes, closing",
-        share * min(1.0, calls_s / (e.threads * e["load_s"])) * e.waiting,
+        share * min(1.0, calls_s / (e.threads * e["load_s"])) * e.waiting_share,
         [Fact(name, e.profile[name], unit, "profile") for name, unit in names],
         *predict_larger_files(e, (least_gain, math.sqrt(least_gain * SIZE_FACTOR), SIZE_FACTOR)),
     )

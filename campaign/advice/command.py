@@ -17,9 +17,9 @@ from campaign.cells.cell import make_cell
 from campaign.config import command_line
 from campaign.config.collect import collect_points, shipped_choices
 from campaign.errors import UsageError
-from jobs.model.conduct import Flat, Running
-from jobs.model.record import Asked, Record
-from jobs.model.settings import EVERY, flat
+from jobs.model.conduct import ConductKeys, Flat
+from jobs.model.record import Record, RecordedCall
+from jobs.model.settings import EVERY, flat_items
 
 _BENCHMARK_KEY = "benchmark.name"  # if it changes, only the settings of the data are kept
 _DATA = ("dataset", "storage")
@@ -32,7 +32,7 @@ _SIMILAR_CHOICES = {
 USUAL = {"benchmark": "micro", "dataset": "demo", "storage": "local", "checkpoint": "none"}
 """The choices in conf/config.yaml; a command need not name them."""
 _NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # keys of conduct that are not repeated
-_OF_CONDUCT = {"site", "cluster", "trace", "checks", *Running.__struct_fields__} - _NOT_AGAIN
+_OF_CONDUCT = {"site", "cluster", "trace", "checks", *ConductKeys.__struct_fields__} - _NOT_AGAIN
 _PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
 
 
@@ -48,7 +48,7 @@ def changed_cell_id(recorded: Record, changes: Mapping[str, Any]) -> str:
 
 
 def arguments_for(
-    recorded: Record, changes: Mapping[str, Any], folder: Path, request: Asked | None = None
+    recorded: Record, changes: Mapping[str, Any], folder: Path, request: RecordedCall | None = None
 ) -> list[str]:
     """Return the arguments that measure the cell with these settings in a campaign folder, as few as possible.
 
@@ -61,7 +61,7 @@ def arguments_for(
     wanted = {key: value for key, value in wanted.items() if key not in untrusted or "://" not in str(value)}
     choices = _choice_arguments(wanted)
     points = collect_points([*conduct, *choices])
-    composed = dict(flat(points[0])) if points else {}
+    composed = dict(flat_items(points[0])) if points else {}
     settings = {key for key in composed if key.partition(".")[0] in EVERY}
     if unknown := sorted(wanted.keys() - settings - changes.keys()):
         raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", "write its command by hand")
@@ -77,7 +77,7 @@ def format_command(arguments: Sequence[str]) -> str:
 
 def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cell's settings with the changes; a setting that changes to None gets its default."""
-    settings = dict(flat(recorded["cell"]["settings"]))
+    settings = dict(flat_items(recorded["cell"]["settings"]))
     if _BENCHMARK_KEY in changes:
         settings = {key: value for key, value in settings.items() if key.partition(".")[0] in _DATA}
     if "storage.name" in changes:
@@ -86,7 +86,7 @@ def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, 
     return unchanged | {key: value for key, value in changes.items() if value is not None}
 
 
-def _conduct_arguments(request: Asked | None) -> list[str]:
+def _conduct_arguments(request: RecordedCall | None) -> list[str]:
     """Return the arguments of a request for the conduct of its campaign, and for its configuration folder."""
     if request is None:
         return []

@@ -14,9 +14,9 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, UsageError
 from jobs.benchmarks import registry
 from jobs.judging.bound import Bound, bound_of_work
-from jobs.judging.work_done import Steps, Work, figured, numbers, work_of
+from jobs.judging.work_done import StepTimes, TimeUse, metric_values, runs_with_metrics, time_use
 from jobs.model.record import Record
-from jobs.model.settings import Node, flat
+from jobs.model.settings import Node, flat_items
 from jobs.system import files
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day with one sample per second
@@ -45,7 +45,7 @@ class Evidence:
     unit: str
     rates: Mapping[str, tuple[float, ...]]  # values of each run, by the key of a metric that is predicted
     run: Mapping[str, float]  # medians of the runs' metrics
-    work: Work  # how the runs spent their time
+    work: TimeUse  # how the runs spent their time
     accelerator: str = ""
     emulated: bool = False  # whether the storage is emulated
     valid: bool = True  # whether the runs are valid; else there are only invalid ones
@@ -76,7 +76,7 @@ class Evidence:
         return int(self.settings["batch_size"])
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepTimes:
         """Return the steps of a training."""
         if self.work.steps is None:
             raise TypeError(self.kind)
@@ -93,7 +93,7 @@ class Evidence:
         return self.work.steps is not None and self.work.steps.on_processors
 
     @property
-    def waiting(self) -> float:
+    def waiting_share(self) -> float:
         """Return the share of the run's time in which it waited for its input."""
         return min(1.0, self["load_s"] / self["elapsed_s"])
 
@@ -101,7 +101,7 @@ class Evidence:
         """Return metrics of the runs with their units."""
         return [Fact(name, self[name], _unit_of(name), "record") for name in names]
 
-    def traced(self) -> list[Fact]:
+    def trace_facts(self) -> list[Fact]:
         """Return the facts of the system trace."""
         return [Fact(name, value, "%", "trace") for name, value in self.trace.items()]
 
@@ -117,10 +117,10 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
     Raises UsageError for a cell to which the rules do not apply, CampaignError if no run has metrics.
     """
     settings = recorded["cell"]["settings"]
-    benchmark = registry.of(settings)
+    benchmark = registry.benchmark_of(settings)
     if benchmark.data != "images" or settings.get("nodes", 1) != 1:
         raise UsageError(f"{recorded['cell']['id']} does not read images on one node", "name a cell that does")
-    runs, work = figured(recorded), work_of(recorded, verdicts.peaks)
+    runs, work = runs_with_metrics(recorded), time_use(recorded, verdicts.peaks)
     if work is None:
         raise CampaignError(
             f"{recorded['cell']['id']} has no run with metrics", "measure it first: show names the command"
@@ -131,19 +131,19 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
     median_run: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
     return Evidence(
         cell=recorded["cell"]["id"],
-        settings=dict(flat(settings)),
+        settings=dict(flat_items(settings)),
         kind=benchmark.kind,
         figure=figure.key,
         unit=figure.unit,
-        rates={key: tuple(numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
-        run={name: statistics.median(values) for name in _MEDIANS if (values := numbers(runs, name))},
+        rates={key: tuple(metric_values(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
+        run={name: statistics.median(values) for name in _MEDIANS if (values := metric_values(runs, name))},
         work=work,
         accelerator=str(median_run.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
         valid=any(run["status"] == "valid" for run in runs),
         readers=peaks.readers(recorded),
         sequential=peaks.sequential(recorded),
-        elsewhere=peaks.elsewhere(recorded),
+        elsewhere=peaks.other_storages(recorded),
         profile=_medians_of_part(runs, "profile", "meta_s"),
         tensorflow=_medians_of_part(runs, "tensorflow", "remedies_s"),
         trace=_trace_means(verdicts.folder.cell(recorded["cell"]["id"]), median_run),
@@ -152,8 +152,8 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
 
 def _medians_of_part(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
     """Return the medians of the numbers in a part of the runs; only runs whose part has `needed` count."""
-    parts = [dict(flat(run[part])) for run in runs if needed in (run.get(part) or {})]
-    by_name = {name: numbers(parts, name) for name in (parts[0] if parts else ())}
+    parts = [dict(flat_items(run[part])) for run in runs if needed in (run.get(part) or {})]
+    by_name = {name: metric_values(parts, name) for name in (parts[0] if parts else ())}
     return {name: statistics.median(values) for name, values in by_name.items() if values}
 
 
@@ -161,7 +161,7 @@ def _trace_means(cell_folder: Path, run: Mapping[str, Any]) -> dict[str, float]:
     """Return the means of a run's system trace over its iteration; empty if the trace cannot be read."""
     name = Path(str((run.get("trace") or {}).get("file") or "")).name
     try:
-        text = files.read(cell_folder / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""
+        text = files.read_file(cell_folder / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""
         groups, columns, *rows = csv.reader(io.StringIO(text))
     except (OSError, ValueError, csv.Error):
         return {}

@@ -81,7 +81,7 @@ def training_wall_s(e: Evidence, made_s: float, *, threads: int, prefetch: int) 
 
 
 def speedup_with_threads(e: Evidence, threads: int) -> tuple[float, float, float]:
-    """Return the speedup of the pipeline with so many threads: at least, probably and at most.
+    """Return the speedup of the pipeline with this number of threads: at least, probably and at most.
 
     A storage that is twice as fast for twice the readers answers about in the order of the requests. A storage that is
     faster because it chooses the next request (a disk) does not. From 3/4 of the full gain on, the storage counts as

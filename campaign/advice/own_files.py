@@ -16,12 +16,12 @@ from campaign.advice.findings import Finding, Undecided
 from campaign.errors import UsageError
 from jobs.errors import JobError
 from jobs.events import read_time_logs, step_times, tensorflow_trace
-from jobs.events.run_log import Budget, budgets
+from jobs.events.run_log import TimeBudget, time_budgets
 from jobs.events.table import NS
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
-from jobs.judging.bound import Bound, Number, bound_of_spent, help_of
-from jobs.judging.work_done import Steps, Work
-from jobs.profiler import report, saved
+from jobs.judging.bound import Bound, DecidingNumber, bound_of_spent, help_of
+from jobs.judging.work_done import StepTimes, TimeUse
+from jobs.profiler import report, saved_profiles
 
 _PROCESSORS = "CPU seconds of the program, so there is no finding on processors"
 _DEVICE = "the load and the limits of its devices, so a busy storage looks like a slow one"
@@ -54,19 +54,19 @@ class FileReport:
 def read_own_file(path: Path) -> FileReport:
     """Return the advice on a file; raises UsageError if it is of an unknown kind, damaged or too large."""
     try:
-        return _report_profile(path, report.window_metrics(saved.read_profile(path)))
+        return _report_profile(path, report.window_metrics(saved_profiles.read_profile(path)))
     except JobError as error:
         profile_error = error
     try:
         if path.suffix in (".pb", ".npz"):
             return _report_trace(path, tensorflow_trace.read_trace(path))
         log, _ = read_time_logs.read_logs([path])
-        return _report_time_log(path, [*budgets(log, log.ranks)])
+        return _report_time_log(path, [*time_budgets(log, log.ranks)])
     except JobError as error:
         raise UsageError(error.message, _CURE) from profile_error
 
 
-def _make_evidence(path: Path, kind: str, work: Work, **known: Any) -> Evidence:
+def _make_evidence(path: Path, kind: str, work: TimeUse, **known: Any) -> Evidence:
     """Return evidence with only the measurements of a file, which has fewer than a record."""
     settings = {"threads": work.threads or 1, "batch_size": 1, "prefetch": 0, "cache": "as_is"}
     run = {"elapsed_s": work.elapsed_s, "wall_s": work.elapsed_s, "load_s": work.elapsed_s}
@@ -90,15 +90,15 @@ def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
     wall_s, threads = metrics["wall_s"], metrics["threads"]
     calls_s = metrics["read_s"] + metrics["write_s"] + metrics["meta_s"]
     share = calls_s / (wall_s * threads) if threads and wall_s else None
-    work = Work(wall_s, threads=threads, storage_share=share, read_mb=metrics["bytes_read"] / 1e6)
+    work = TimeUse(wall_s, threads=threads, storage_share=share, read_mb=metrics["bytes_read"] / 1e6)
     lacks = [_PROCESSORS, _DEVICE, _STEPS, _QUOTA]
-    numbers = [Number("threads in calls", share)] if share is not None else []
+    numbers = [DecidingNumber("threads in calls", share)] if share is not None else []
     if metrics["under_way_s"] is not None and wall_s:
-        numbers.append(Number("a call under way", metrics["under_way_s"] / wall_s))
+        numbers.append(DecidingNumber("a call under way", metrics["under_way_s"] / wall_s))
     else:
         lacks.insert(0, "the times of its calls (a profile in the mode trace has them)")
     if (device_bytes := metrics["device_bytes"]) is not None and metrics["bytes_read"]:
-        numbers.append(Number("bytes from devices", device_bytes / metrics["bytes_read"]))
+        numbers.append(DecidingNumber("bytes from devices", device_bytes / metrics["bytes_read"]))
     bound = Bound("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not show it")
     profile = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
     reads = f"{metrics['reads']:,} reads of {metrics['files']:,} files"
@@ -114,23 +114,25 @@ def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
 
 def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
     """Return the advice on TensorFlow's trace of steps."""
-    metrics = step_times.metrics(runtime)
+    metrics = step_times.record_metrics(runtime)
     spent_s, waited_s = metrics["spent_s"], metrics["waited_s"]
-    steps = Steps(metrics["steps"], waited_s, 0.0, spent_s["compute"], spent_s["checkpoint"], ahead=runtime.prefetched)
+    steps = StepTimes(
+        metrics["steps"], waited_s, 0.0, spent_s["compute"], spent_s["checkpoint"], ahead=runtime.has_prefetch
+    )
     numbers = {"steps_s": metrics["steps_s"], "waited_s": waited_s}
     numbers |= {f"exposed_s.{name}": metrics["exposed_s"][name] for name in INPUT}
     numbers |= {f"remedies_s.{name}": metrics["remedies_s"][name] for name in REMEDIES}
-    evidence = _make_evidence(path, "training", Work(metrics["steps_s"], steps=steps), tensorflow=numbers)
+    evidence = _make_evidence(path, "training", TimeUse(metrics["steps_s"], steps=steps), tensorflow=numbers)
     bound = bound_of_spent(steps, metrics["steps_s"], spent_s)
     content = f"{metrics['steps']} steps of {metrics['steps_s']:.3f} s"
-    lacks = [] if runtime.marked else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
+    lacks = [] if runtime.has_marks else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
     helps = help_of(bound, evidence.work)
     return FileReport(
         "TensorFlow trace", content, bound, _findings_of(evidence, find_input_bound), [*lacks, *_BESIDE], helps
     )
 
 
-def _report_time_log(path: Path, ranks: Sequence[Budget]) -> FileReport:
+def _report_time_log(path: Path, ranks: Sequence[TimeBudget]) -> FileReport:
     """Return the advice on a time log of all ranks together; at each moment a rank does one action."""
     wall_s = sum(rank.end_ns - rank.start_ns for rank in ranks) / NS
     spent_s = {
@@ -138,11 +140,11 @@ def _report_time_log(path: Path, ranks: Sequence[Budget]) -> FileReport:
         for part, names in (("read", _READS), ("decode", _DECODES), ("wait", _WAITS), ("compute", _COMPUTES),
                             ("checkpoint", ("checkpoint",)))
     }  # fmt: skip
-    steps = Steps(
+    steps = StepTimes(
         1, spent_s["read"] + spent_s["decode"] + spent_s["wait"], 0.0, spent_s["compute"], spent_s["checkpoint"]
     )
     bound = bound_of_spent(steps, wall_s, spent_s)
-    evidence = _make_evidence(path, "training", Work(wall_s, steps=steps))
+    evidence = _make_evidence(path, "training", TimeUse(wall_s, steps=steps))
     content = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, {wall_s:.3f} s"
     has_known_actions = any(rank.spent_ns.get(name) for rank in ranks for name in (*_READS, *_COMPUTES))
     lacks = [] if has_known_actions else [f"actions that are known ({', '.join((*_COMPUTES, *_READS))})"]

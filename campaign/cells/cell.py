@@ -13,8 +13,8 @@ from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import OUTSIDE
 from jobs.model.conduct import Point
 from jobs.model.record import Access
-from jobs.model.settings import Settings, flat
-from jobs.objects.address import canonical, split
+from jobs.model.settings import Settings, flat_items
+from jobs.objects.address import canonical_address, split_device
 
 _HASH_DIGITS = 10
 _ADDRESSES = ("storage.endpoint", "checkpoint.slow.root")  # each has several spellings
@@ -36,8 +36,8 @@ class Cell:
 
 def make_cell(point: Point) -> Cell:
     """Return the cell of a composed configuration, with the settings that can change its result."""
-    benchmark = registry.of(point)
-    settings = benchmark.acting(point)
+    benchmark = registry.benchmark_of(point)
+    settings = benchmark.acting_settings(point)
     if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
         settings["sync"] = "ring"  # its servers ask for no secret, and need none: nobody else reaches the nodes
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
@@ -50,10 +50,10 @@ def make_cell(point: Point) -> Cell:
     access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
     slow = settings.get("checkpoint", {}).get("slow", {})
     if "://" in (slow.get("root") or ""):  # a bucket; its device is no part of the id either
-        root, access["slow_device"] = split(slow["root"])
+        root, access["slow_device"] = split_device(slow["root"])
         settings["checkpoint"] = {**settings["checkpoint"], "slow": {**slow, "root": root}}
-    values = dict(flat(settings))
-    values |= {key: canonical(str(values[key])) for key in _ADDRESSES if "://" in str(values.get(key))}
+    values = dict(flat_items(settings))
+    values |= {key: canonical_address(str(values[key])) for key in _ADDRESSES if "://" in str(values.get(key))}
     text = json.dumps({"version": benchmark.version, **values}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
     return Cell(f"{_readable_name(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
@@ -61,7 +61,7 @@ def make_cell(point: Point) -> Cell:
 
 def _readable_name(settings: Settings) -> str:
     """Return the readable part of an id: the settings that users vary most."""
-    words = registry.of(settings).words(settings["benchmark"])
+    words = registry.benchmark_of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     words += [settings["staging"]] if "staging" in settings else []
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p", "nodes": "n"}
@@ -72,7 +72,7 @@ def _readable_name(settings: Settings) -> str:
 def distinguishing_settings(cells: Sequence[Cell]) -> dict[str, str]:
     """Return, by cell id, the settings that distinguish cells whose ids differ only in the hash.
 
-    A storage is shown by its name alone, if the names differ. Other cells are left out.
+    A storage is shown only by its name, if the names differ. Other cells are left out.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -87,7 +87,7 @@ def distinguishing_settings(cells: Sequence[Cell]) -> dict[str, str]:
 
 def _settings_that_differ(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
     """Yield each cell with the settings in which some of the cells differ."""
-    settings_of_cells = [dict(flat(cell.settings)) for cell in cells]
+    settings_of_cells = [dict(flat_items(cell.settings)) for cell in cells]
     keys_of_all = dict.fromkeys(key for settings in settings_of_cells for key in settings)
     values_of_key = {key: [settings[key] for settings in settings_of_cells if key in settings] for key in keys_of_all}
     is_partial = {key for key in values_of_key if key.endswith(".name") and len(values_of_key[key]) < len(cells)}

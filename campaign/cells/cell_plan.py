@@ -12,16 +12,16 @@ from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
-from campaign.console import counted
+from campaign.console import count_noun
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks, stopping
 from jobs.model.conduct import Conduct
-from jobs.model.record import Record, Terms, terms_of
+from jobs.model.record import Record, Terms, terms_of_conduct
 from jobs.system import files
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedCell:
     """A cell, its state on disk, and the number of runs that it lacks, without warm-ups."""
 
     cell: Cell
@@ -34,11 +34,11 @@ class Entry:
     stamp: files.Stamp | None = None  # of the record that was read
 
 
-def format_number_of_runs(entries: Sequence[Entry], conduct: Conduct) -> str:
+def format_number_of_runs(entries: Sequence[PlannedCell], conduct: Conduct) -> str:
     """Return the number of missing runs with warm-ups, in words: `24 runs`, `24 to 120 runs` if some may be added."""
     warmups = len(entries) * conduct["warmup_runs"]
     least, most = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
-    return counted(least, "run") if least == most else f"{least} to {most} runs"
+    return count_noun(least, "run") if least == most else f"{least} to {most} runs"
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class Plan:
     A command makes it once, and calls `refresh` after records may have changed.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PlannedCell, ...]
     conduct: Conduct
     folder: CampaignFolder
     verdicts: Verdicts = field(compare=False)
 
     @property
-    def to_do(self) -> list[Entry]:
+    def to_do(self) -> list[PlannedCell]:
         """Return the entries that lack runs, in the seeded shuffled order of the campaign.
 
         Baselines come first: the other cells are judged by them.
         """
         entries = [entry for entry in self.entries if entry.missing]
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
-        return sorted(entries, key=lambda entry: registry.of(entry.cell.settings).kind != peaks.KIND)
+        return sorted(entries, key=lambda entry: registry.benchmark_of(entry.cell.settings).kind != peaks.KIND)
 
     @property
     def done(self) -> int:
@@ -74,7 +74,7 @@ class Plan:
             return make_plan([entry.cell for entry in self.entries], self.conduct, self.folder)
         entries = tuple(
             entry
-            if entry.stamp == record.stamp_of(self.folder.record(entry.cell.id))
+            if entry.stamp == record.record_stamp(self.folder.record(entry.cell.id))
             else _read_entry(entry.cell, self.conduct, self.verdicts)
             for entry in self.entries
         )
@@ -83,7 +83,7 @@ class Plan:
 
 def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Return the plan of these cells by the records in the folder."""
-    ids, terms = {cell.id for cell in cells}, terms_of(conduct)
+    ids, terms = {cell.id for cell in cells}, terms_of_conduct(conduct)
     verdicts, recorded = Verdicts(folder, terms, ids), _recorded_cells(folder, ids)
     entries = tuple(
         _read_entry(cell, conduct, verdicts) if cell.id in recorded else _make_entry(cell, "planned", None, terms)
@@ -106,10 +106,10 @@ def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[
         return ids
 
 
-def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
+def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell:
     """Return the entry of a cell by its record."""
-    path, terms = verdicts.folder.record(cell.id), terms_of(conduct)
-    stamp = record.stamp_of(path)  # taken before reading, so that a record written meanwhile is read again
+    path, terms = verdicts.folder.record(cell.id), terms_of_conduct(conduct)
+    stamp = record.record_stamp(path)  # taken before reading, so that a record written meanwhile is read again
     try:
         recorded = record.read_record(path)
         if recorded is None:
@@ -122,8 +122,8 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
         return replace(_make_entry(cell, "damaged", None, terms), stamp=stamp)
 
 
-def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> Entry:
+def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> PlannedCell:
     """Return the entry of a cell with the runs that its record lacks; all if it has none."""
     least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
-    runs_at_once = 2 if stopping.is_paired(cell.settings, terms) else 1
-    return Entry(cell, state, least * runs_at_once, most * runs_at_once)
+    runs_at_once = 2 if stopping.has_pairs(cell.settings, terms) else 1
+    return PlannedCell(cell, state, least * runs_at_once, most * runs_at_once)

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from campaign.cells.cell import make_cell
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.model import reading
-from jobs.model.record import ODD_FIGURES, SCHEMA, Asked, Manifest, Record
+from jobs.model.record import ODD_FIGURES, SCHEMA, Manifest, Record, RecordedCall
 from jobs.system import files, untrusted
 from jobs.system.clock import is_utc
 from jobs.system.files import write_json
@@ -113,7 +113,7 @@ class CampaignFolder:
         """Return the path of ``record.json`` of one cell."""
         return self.cell(cell_id) / "record.json"
 
-    def recorded(self) -> list[str]:
+    def recorded_cells(self) -> list[str]:
         """Return the ids of the cells that have a record, sorted."""
         try:
             with os.scandir(self.records) as entries:
@@ -178,7 +178,7 @@ def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     """
     folder = CampaignFolder(root.resolve())
     try:
-        campaign = reading.read(folder.marker, Manifest, SCHEMA)
+        campaign = reading.read_json(folder.marker, Manifest, SCHEMA)
         if wrong := [utc for request in campaign["requests"] if (utc := request.get("utc")) and not is_utc(utc)]:
             raise untrusted.UntrustedError(f"'utc' of a request is {wrong[0]!r}")  # noqa: TRY301 - as other damage
     except (FileNotFoundError, NotADirectoryError):
@@ -247,7 +247,7 @@ def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
 
 def _require_own(folder: CampaignFolder) -> None:
     """Refuse a folder that another user could have prepared, or could replace."""
-    if fault := files.distrust(folder.root):
+    if fault := files.reason_to_distrust(folder.root):
         raise EnvironmentFaultError(fault, "choose a folder of yours: campaign_dir=…")
 
 
@@ -289,7 +289,7 @@ def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None
 def _describe_holder(path: Path) -> str:
     """Return which process holds the folder, for a message."""
     try:
-        process = reading.read(path, _Process)
+        process = reading.read_json(path, _Process)
         return f"process {process['pid']} on {process['host']}"
     except (OSError, ValueError):
         return "process unknown"
@@ -299,21 +299,21 @@ _KEY_BYTES = 32
 _NO_KEY = (OSError, RuntimeError)  # RuntimeError: the user has no home folder
 
 
-def sign_request(root: Path, request: Asked) -> Asked:
+def sign_request(root: Path, request: RecordedCall) -> RecordedCall:
     """Return a request with this user's signature; without a signature if no key can be stored."""
     with suppress(*_NO_KEY):
         return {**request, "mark": _signature(root, request)}
     return request
 
 
-def is_own_request(root: Path, request: Asked) -> bool:
+def is_own_request(root: Path, request: RecordedCall) -> bool:
     """Return whether this user made a request in this campaign folder."""
     with suppress(*_NO_KEY):
         return hmac.compare_digest(str(request.get("mark", "")).encode(), _signature(root, request).encode())
     return False
 
 
-def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> Asked | None:
+def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> RecordedCall | None:
     """Return this user's last request for the cell of a record; None if there is none, or if the cell's id is wrong."""
     cell = recorded["cell"]["id"]
     with suppress(*ODD_FIGURES):
@@ -324,7 +324,7 @@ def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> Asked 
     return None
 
 
-def _signature(root: Path, request: Asked) -> str:
+def _signature(root: Path, request: RecordedCall) -> str:
     """Return the keyed hash over a request and the path of its folder."""
     signed = [str(root), {key: value for key, value in request.items() if key != "mark"}]
     return hmac.new(_own_key(), json.dumps(signed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
@@ -337,14 +337,14 @@ def _own_key() -> bytes:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         new = path.with_name(f".key.{secrets.token_hex(8)}")
-        with files.whole(new, mode=0o600) as file:
+        with files.write_whole(new, mode=0o600) as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
         try:
             with suppress(FileExistsError):  # another process was faster; a link never shows half a key
                 path.hardlink_to(new)
         finally:
             files.remove(new)
-    key = files.read(path, owner=os.geteuid())
+    key = files.read_file(path, owner=os.geteuid())
     if len(key) != _KEY_BYTES:
         raise OSError(f"{path} is no key")
     return key

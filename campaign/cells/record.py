@@ -14,7 +14,7 @@ from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.codes import End
 from jobs.model.record import SCHEMA, Data, Record, Submission, Terms
-from jobs.model.results import Addition, Role, Run
+from jobs.model.results import ReasonOfAddedRun, Role, Run
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 from jobs.system.files import keep_trying, write_json
@@ -62,10 +62,10 @@ def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
         return None, error.message
 
 
-def stamp_of(path: Path) -> files.Stamp | None:
+def record_stamp(path: Path) -> files.Stamp | None:
     """Return the stamp of a record; None if it cannot be opened."""
     try:
-        return files.stamp(path)
+        return files.file_stamp(path)
     except OSError:
         return None
 
@@ -73,7 +73,7 @@ def stamp_of(path: Path) -> files.Stamp | None:
 def _read_file(path: Path, *, retry: bool = True) -> Record | None:
     """Return the content of a record, None if there is none; `retry` if an NFS client's cache may be old."""
     try:
-        return reading.read(path, Record, SCHEMA)
+        return reading.read_json(path, Record, SCHEMA)
     except OSError as error:
         if retry and error.errno in (errno.ENOENT, errno.ESTALE):
             for folder in (path.parent.parent, path.parent):
@@ -104,7 +104,7 @@ def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Cal
 
 def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
     """Return the record of a cell that has no run yet."""
-    benchmark = registry.of(cell.settings)
+    benchmark = registry.benchmark_of(cell.settings)
     figure = benchmark.figure_of(cell.settings["benchmark"])
     return {
         "schema": SCHEMA,
@@ -130,7 +130,9 @@ def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -
     }
 
 
-def begin_run(record: Record, role: Role, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
+def begin_run(
+    record: Record, role: Role, token: str, added: ReasonOfAddedRun | None = None, pair: int | None = None
+) -> Run:
     """Append a run that starts now to a record and return it; `token` identifies the submission.
 
     `added`: why the campaign adds the run (`jobs.judging.stopping.reason_to_add`); `pair`: the number of its pair

@@ -29,7 +29,7 @@ from jobs.judging.judge import CampaignJudge, UnusableRecordError
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import CellState
 from jobs.model.reading import Count, Word
-from jobs.model.record import ODD_FIGURES, Asked, Record, Terms
+from jobs.model.record import ODD_FIGURES, Record, RecordedCall, Terms
 from jobs.system import files, untrusted
 from jobs.system.files import Stamp
 
@@ -56,7 +56,7 @@ class Verdicts:
         folder: CampaignFolder,
         terms: Terms | None = None,
         cells: Collection[str] = (),
-        requests: Sequence[Asked] | None = None,
+        requests: Sequence[RecordedCall] | None = None,
     ) -> None:
         self.folder = folder
         all_requests = _requests_of(folder) if requests is None else requests
@@ -91,8 +91,8 @@ class Verdicts:
     def stamps(self) -> dict[Path, files.Stamp | None]:
         """Return the stamps of the baselines' records, taken before any of them is read."""
         folders = self.folder.records.iterdir() if self.folder.records.is_dir() else ()
-        paths = sorted(folder / "record.json" for folder in folders if peaks.is_of_baseline(folder.name))
-        return {path: record.stamp_of(path) for path in paths}
+        paths = sorted(folder / "record.json" for folder in folders if peaks.is_baseline_id(folder.name))
+        return {path: record.record_stamp(path) for path in paths}
 
     def _baselines(self) -> Iterator[Record]:
         for path in self.stamps:
@@ -101,7 +101,7 @@ class Verdicts:
                 yield recorded
 
 
-def _requests_of(folder: CampaignFolder) -> Iterator[Asked]:
+def _requests_of(folder: CampaignFolder) -> Iterator[RecordedCall]:
     with suppress(CampaignError):  # without a usable campaign.json the terms in the records count
         yield from open_existing(folder.root)[1]["requests"]
 
@@ -145,14 +145,14 @@ class Summaries:
     The stamps of all records are taken when the object is made, so that a record written later has no valid summary.
     """
 
-    def __init__(self, folder: CampaignFolder, requests: Sequence[Asked]) -> None:
+    def __init__(self, folder: CampaignFolder, requests: Sequence[RecordedCall]) -> None:
         self._folder, self._now_ns = folder, time.time_ns()
         self._stamps: Mapping[str, Stamp] = {}
         with suppress(OSError):
-            self._stamps = files.stamps(folder.records, "record.json")
+            self._stamps = files.file_stamps(folder.records, "record.json")
         self._terms = judge.last_terms(requests)
         self._digests: dict[int, str] = {}
-        self._baselines = sorted(filter(peaks.is_of_baseline, self._stamps))
+        self._baselines = sorted(filter(peaks.is_baseline_id, self._stamps))
         self._basis = _hash_json(
             [_program_state(), [(cell, self._stamps[cell], self._terms_digest(cell)) for cell in self._baselines]]
         )
@@ -181,14 +181,14 @@ class Summaries:
             if self._is_settled(cell)
         }
         with suppress(OSError, ValueError):  # ValueError: a lone surrogate cannot be written as UTF-8
-            if not files.distrust(self._folder.root):
+            if not files.reason_to_distrust(self._folder.root):
                 files.write_json(
                     self._folder.root / FILE, {"of": self._basis, "cells": valid_entries | new}, indent=None
                 )
 
     def _read(self) -> Mapping[str, _Entry]:
         try:
-            content = files.read(self._folder.root / FILE, untrusted.MOST_BYTES_OF_JSON, os.geteuid())
+            content = files.read_file(self._folder.root / FILE, untrusted.MOST_BYTES_OF_JSON, os.geteuid())
             content_of_file = msgspec.convert(untrusted.json_value(content), _SummaryFile)
         except (OSError, ValueError):
             return {}

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from campaign.cells.folder import open_existing
-from campaign.cells.record import stamp_of
+from campaign.cells.record import record_stamp
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
 from jobs.model.codes import ExitCode
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 _ANSWERS = (0, 1)  # of an analysis that wrote its report: 1 where it left records out
 
@@ -47,12 +47,12 @@ def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False
     BrokenPipeError where the reader of what it prints has ended: the report is written by then.
     """
     page = (out or campaign) / "report.html"
-    before = stamp_of(page)
+    before = record_stamp(page)
     words = [str(campaign), *(["--out", str(out)] if out else []), *(["--quiet"] if quiet else [])]
     code = run_analysis(*words, stdout=subprocess.DEVNULL if quiet else None)
     if code == ExitCode.READER_ENDED:
         raise BrokenPipeError
-    if code > max(_ANSWERS) or (code in _ANSWERS and stamp_of(page) != before):
+    if code > max(_ANSWERS) or (code in _ANSWERS and record_stamp(page) != before):
         return code
     end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     cure = "fix what it says above, then: python -m campaign report"
@@ -64,7 +64,7 @@ def read_verdicts(campaign: Path) -> list[dict[str, Any]]:
 
     Raises EnvironmentFaultError where the analysis gives none.
     """
-    words = python("-m", "analysis", "verdicts", str(campaign), "--json")
+    words = python_command("-m", "analysis", "verdicts", str(campaign), "--json")
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in _ANSWERS:
         raise EnvironmentFaultError("the claims could not be judged", "fix what it says above, then: verdicts")
@@ -84,4 +84,4 @@ def compare_campaigns(argv: list[str]) -> int:
 
 def run_analysis(*words: str, stdout: int | None = None) -> int:
     """Run `python -m analysis` with these words and return its exit code; `stdout` as of `subprocess.run`."""
-    return subprocess.run(python("-m", "analysis", *words), stdout=stdout, check=False).returncode
+    return subprocess.run(python_command("-m", "analysis", *words), stdout=stdout, check=False).returncode

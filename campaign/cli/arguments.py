@@ -13,7 +13,7 @@ from campaign.config import command_line
 from campaign.errors import EnvironmentFaultError, UsageError
 from jobs import parser
 from jobs.model.record import Record
-from jobs.parser import END_OF_FLAGS, nearest
+from jobs.parser import END_OF_FLAGS, nearest_hint
 
 if TYPE_CHECKING:
     from campaign.cells.verdicts import Verdicts
@@ -23,7 +23,7 @@ _ALL = "python -m campaign status --all lists them"
 _SHOWN = 10  # cells that an ambiguous name may mean
 
 
-class Parser(parser.Parser):
+class CampaignParser(parser.ProgramParser):
     """A parser whose errors are those of a campaign."""
 
     def refuse(self, message: str, hint: str) -> NoReturn:
@@ -31,17 +31,17 @@ class Parser(parser.Parser):
         raise UsageError(message, hint)
 
 
-def make_parser(verb: str, about: str, usage: str = "", *, json: bool, open_ended: bool = False) -> Parser:
+def make_parser(verb: str, about: str, usage: str = "", *, json: bool, open_ended: bool = False) -> CampaignParser:
     """Return the parser of a verb; `usage` are the words behind the verb, else argparse's."""
     program = f"python -m campaign {verb}"
-    made = Parser(program, f"{program} {usage}" if usage else None, about, open_ended=open_ended)
+    made = CampaignParser(program, f"{program} {usage}" if usage else None, about, open_ended=open_ended)
     if json:
         made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     return made
 
 
 def take_options(
-    verb: Parser, argv: Sequence[str], flags: Collection[str] = ()
+    verb: CampaignParser, argv: Sequence[str], flags: Collection[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of an open-ended verb, and its other words, which describe a campaign.
 
@@ -51,7 +51,7 @@ def take_options(
     legal = {*verb.flags, *command_line.CONFIG_DIR, *command_line.MULTIRUN, *flags}
     for word in rest[: rest.index(END_OF_FLAGS)] if END_OF_FLAGS in rest else rest:
         if word.startswith("-") and (flag := word.partition("=")[0]) not in legal:
-            raise UsageError(f"unknown flag '{flag}'", nearest(flag, legal))
+            raise UsageError(f"unknown flag '{flag}'", nearest_hint(flag, legal))
     return options, rest
 
 
@@ -86,7 +86,7 @@ def read_one_record(folder: CampaignFolder, name: str) -> Record:
     if not matches:
         raise UsageError(
             f"no recorded cell '{name}'",
-            nearest(name, ids, otherwise=_ALL * (len(ids) > _SHOWN)) if ids else "nothing is recorded yet",
+            nearest_hint(name, ids, otherwise=_ALL * (len(ids) > _SHOWN)) if ids else "nothing is recorded yet",
         )
     if len(matches) > 1:
         more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""

@@ -11,7 +11,7 @@ from campaign import console
 from campaign.cells.folder import CampaignFolder, open_existing
 from campaign.cli import arguments
 from campaign.cluster import fleet
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.slurm.scheduler import Key, Task
@@ -36,12 +36,12 @@ def main(argv: list[str]) -> int:
         return _report_no_job(open_existing(root)[0], "these cells" if cells else "this campaign")
     if left:
         raise SchedulerError(
-            f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
+            f"Slurm did not cancel {count_noun(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
             "scancel them by hand, or try again",
         )
     remark = "what was measured is kept, and the same command continues from it"
     console.say(
-        f"cancelled {counted(len(jobs), 'job')}; {remark if folder.marker.exists() else 'their folder is gone'}"
+        f"cancelled {count_noun(len(jobs), 'job')}; {remark if folder.marker.exists() else 'their folder is gone'}"
     )
     return 0
 

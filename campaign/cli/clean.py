@@ -13,10 +13,10 @@ from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
 from campaign.config import command_line
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError, UsageError
 from campaign.storage import checkpoint_targets, datasets, made_data
-from campaign.storage.made_data import Made
+from campaign.storage.made_data import MadeFolder
 from campaign.worker.batch import read_batches, read_file
 from jobs.data import staged_copies
 from jobs.errors import DatasetError
@@ -24,7 +24,7 @@ from jobs.model.conduct import Point
 from jobs.model.record import ODD_FIGURES, Data
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkList
-from jobs.parser import nearest
+from jobs.parser import nearest_hint
 
 _ABOUT = """\
 List what campaigns have made: data sets, files of baselines, staged copies, snapshots that a cut run left. Looked at
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     points = collect_points([*split.config_dir_flags, *(word for word in split.overrides if "=" in word)]) or []
     folder = CampaignFolder(Path(points[0]["campaign_dir"]).expanduser().resolve())
     roots, used = _roots_and_folders_in_use(folder)
-    things = made_data.made_below({*_roots_of_points(points), *roots}, used)
+    things = made_data.made_folders({*_roots_of_points(points), *roots}, used)
     chosen = [_find_by_name(things, name) for name in names] + [
         each for each in things if options.unused and not each.used
     ]
@@ -75,14 +75,14 @@ def _roots_of_points(points: Sequence[Point]) -> Iterator[Path]:
 
 def _roots_of_settings(settings: Settings) -> Iterator[Path]:
     """Yield the roots of the storages that a cell reads from and saves to, if they are folders."""
-    roots = (settings["storage"].get("root"), *checkpoint_targets.roots(settings))
+    roots = (settings["storage"].get("root"), *checkpoint_targets.target_roots(settings))
     yield from (Path(root).expanduser() for root in roots if root and "://" not in root)
 
 
 def _roots_and_folders_in_use(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
     """Return the roots of a campaign's storages, and the folders that its records and jobs read.
 
-    Read is what is in records and maps of copies, and what open jobs are to read.
+    Data count as read if records or maps of copies name them, or if open jobs will read them.
     """
     roots, used = set[Path](), set[Path]()
     for path in folder.records.glob("*/record.json"):
@@ -110,7 +110,7 @@ def _folders_to_read(item: ListedItem) -> Iterator[Path]:
     yield from _folders_of_data(item["dataset"])
     dataset, root = item["settings"].get("dataset"), item.get("root")
     if root and dataset and "path" not in dataset:
-        yield from datasets.folders_of(dataset, Path(root), datasets.layout_of(item["settings"]["storage"]))
+        yield from datasets.possible_folders(dataset, Path(root), datasets.stripe_layout(item["settings"]["storage"]))
 
 
 def _folders_of_data(data: Data | None) -> Iterator[Path]:
@@ -118,7 +118,7 @@ def _folders_of_data(data: Data | None) -> Iterator[Path]:
     yield from (Path(place) for place in ((data or {}).get("path"), (data or {}).get("folder")) if place)
 
 
-def _find_by_name(things: Sequence[Made], name: str) -> Made:
+def _find_by_name(things: Sequence[MadeFolder], name: str) -> MadeFolder:
     """Return the thing with this path, this folder name or this start of it; raises UsageError for none or several."""
     path = Path(name).expanduser().absolute()
     same = [each for each in things if path == each.path or name == each.path.name]
@@ -127,13 +127,13 @@ def _find_by_name(things: Sequence[Made], name: str) -> Made:
         return same[0]
     what = f"'{name}' may be {len(same)} things" if same else f"nothing that was made is called '{name}'"
     paths = [str(each.path) for each in same or things]
-    raise UsageError(what, nearest(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
+    raise UsageError(what, nearest_hint(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
 
 
-def _remove(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> dict[Made, str]:
+def _remove(chosen: Sequence[MadeFolder], folder: CampaignFolder, *, sure: bool) -> dict[MadeFolder, str]:
     """Ask, and remove; return the things that were left, each with the reason."""
     size = sum(each.bytes for each in chosen) / 1e9
-    answer = sure or console.ask_for_yes(f"remove {counted(len(chosen), 'folder')} of {size:,.2f} GB in all?")
+    answer = sure or console.ask_for_yes(f"remove {count_noun(len(chosen), 'folder')} of {size:,.2f} GB in all?")
     if answer is None:
         raise UsageError("nothing is removed without a yes, and there is no terminal to ask on", "--yes")
     if not answer:
@@ -141,11 +141,11 @@ def _remove(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> di
     reasons = {each: made_data.remove_made(each, folder.root) for each in chosen}
     left = {each: why for each, why in reasons.items() if why}
     gone = [each for each in chosen if each not in left]
-    console.say(f"removed {counted(len(gone), 'folder')} of {sum(each.bytes for each in gone) / 1e9:,.2f} GB")
+    console.say(f"removed {count_noun(len(gone), 'folder')} of {sum(each.bytes for each in gone) / 1e9:,.2f} GB")
     return left
 
 
-def _print_table(things: Sequence[Made], what: str) -> None:
+def _print_table(things: Sequence[MadeFolder], what: str) -> None:
     if not things:
         console.say(f"nothing {what} on these storages; {_OTHERS}")
         return
@@ -157,6 +157,6 @@ def _print_table(things: Sequence[Made], what: str) -> None:
     console.show_table(rows, range(1, 5))
 
 
-def _thing_as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:
+def _thing_as_json(each: MadeFolder, chosen: Sequence[MadeFolder], left: dict[MadeFolder, str]) -> dict[str, object]:
     values = {**asdict(each), "path": str(each.path), "root": str(each.root), "age_s": time.time() - each.made_s}
     return {**values, "removed": each in chosen and each not in left, "left_because": left.get(each)}

@@ -18,7 +18,7 @@ from campaign.config import command_line
 from campaign.errors import CampaignError, UsageError
 from campaign.verbs import VERBS
 from jobs.parser import END_OF_FLAGS, put_verb_first
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 _INSTALL = {
     "bash": r"""
@@ -127,7 +127,7 @@ def _possible_words(before: Sequence[str], word: str) -> Iterator[str]:
 
 def _read_help(verb: str) -> str:
     """Return the help of a verb, whose text names its flags and words."""
-    command = python("-m", "campaign", verb, "--help")
+    command = python_command("-m", "campaign", verb, "--help")
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 

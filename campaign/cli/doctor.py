@@ -13,10 +13,10 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
 from campaign.cluster.placement import choose_cluster
 from campaign.config.collect import make_cells
-from campaign.doctor_node import Finding
-from campaign.worker.batch import Request
+from campaign.doctor_node import NodeFinding
+from campaign.worker.batch import CampaignCall
 from jobs.benchmarks import registry
-from jobs.checkpoints.run_snapshots import roles
+from jobs.checkpoints.run_snapshots import storages_by_role
 from jobs.model.conduct import Conduct, Point
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of
@@ -44,18 +44,18 @@ def main(argv: list[str]) -> int:
     return 3 if any(finding.passed is False for finding in findings) else 0
 
 
-def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[Finding]:
+def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[NodeFinding]:
     """Yield the findings one after the other; nodes of a cluster are examined by a job."""
     storages, on_nodes = _storages_of_grid(points), choose_cluster(cells, conduct) == "slurm"
     root = Path(conduct["campaign_dir"]).expanduser()
     yield doctor_node.check_python()
     yield doctor_node.check_campaign_folder(root.absolute())
     if not on_nodes:
-        needing = registry.needing_tensorflow(cell.settings for cell in cells)
+        needing = registry.benchmarks_with_tensorflow(cell.settings for cell in cells)
         yield from doctor_node.examine_machine(storages, conduct["checks"], needing)
         return
     folder = CampaignFolder(root.resolve())
-    request = Request(folder, conduct, "doctor", utc_now(), ())
+    request = CampaignCall(folder, conduct, "doctor", utc_now(), ())
     yield from doctor_cluster.examine_cluster(
         make_plan(cells, {**conduct, "redo": True}, folder).entries, storages, request
     )
@@ -68,7 +68,9 @@ def _storages_of_grid(points: list[Point]) -> list[Node]:
     """
     storages: dict[tuple[str, str | None], Node] = {}
     for point in points:
-        saved = [{"exclusive": "lock", **_storage_of_side(side)} for side in roles(point["checkpoint"]).values()]
+        saved = [
+            {"exclusive": "lock", **_storage_of_side(side)} for side in storages_by_role(point["checkpoint"]).values()
+        ]
         for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
             where = storage.get("root") or storage.get("endpoint")
             entry = storages.setdefault((storage["name"], where), {**storage, "cold": False, "nodes": 1})
@@ -82,7 +84,7 @@ def _storage_of_side(side: Node) -> Node:
     return {"name": side["name"], "kind": "s3", **storage_of(side["root"])} if "://" in side["root"] else side
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_finding(finding: NodeFinding) -> None:
     mark = {True: "ok", False: "FAILED", None: "warning"}[finding.passed]
     console.show(f"{finding.what:11} {mark:8} {finding.message}", flush=True)
     if finding.passed is not True and finding.hint:

@@ -15,15 +15,15 @@ from campaign.cli.analyse import write_report
 from campaign.cluster.placement import choose_cluster
 from campaign.config.collect import collect_points
 from campaign.config.command_line import CommandLine
-from campaign.console import counted, interrupt_on_kill
+from campaign.console import count_noun, interrupt_on_kill
 from campaign.errors import CampaignError, UsageError
 from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
 from campaign.feed.probes import Setup, Target, no_runs_error, run_cells
-from campaign.storage.made_data import to_make
+from campaign.storage.made_data import missing_data
 from jobs.benchmarks import baseline
 from jobs.judging import stopping
 from jobs.model.conduct import Point
-from jobs.model.declared import declared
+from jobs.model.declared import declared_settings
 
 _ABOUT = """Find how many accelerators a storage feeds: they are emulated, read what their definition says, and each
 must compute for the share of the time that it says. The largest number that passes in every run and the next one are
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     for target in targets:
         target.apart = distinguishing_settings(cells).get(target.plan(Setup(1), 1).entries[0].cell.id, "")
     choose_cluster(cells, plan.conduct)
-    for line in run.notices(cells, split):
+    for line in run.notices_before_run(cells, split):
         console.say(line)
     if options.dry_run:
         for target in targets:
@@ -90,13 +90,13 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
         console.show_json([answer.as_json() for answer in answers])
     if probes := [plan for target in targets for plan in target.plans.values()]:
         root = probes[0].folder.root
-        console.say(f"{counted(len(probes), 'probe')}; report: {root / 'report.html'}")
+        console.say(f"{count_noun(len(probes), 'probe')}; report: {root / 'report.html'}")
         write_report(root, quiet=True)
     return code
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.Parser(
+    parser = arguments.CampaignParser(
         prog="python -m campaign feed",
         usage="python -m campaign feed storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]",
         description=_ABOUT,
@@ -127,7 +127,10 @@ def _words_of_feed(words: Sequence[str]) -> list[str]:
 
 def _is_of_baseline(word: str) -> bool:
     key = word.partition("=")[0]
-    return key.startswith("benchmark.") and key.partition(".")[2] in {*declared(baseline.Keys)} - {"engine", "name"}
+    return key.startswith("benchmark.") and key.partition(".")[2] in {*declared_settings(baseline.Keys)} - {
+        "engine",
+        "name",
+    }
 
 
 def _words_of_baseline(words: Sequence[str]) -> list[str]:
@@ -142,12 +145,12 @@ def _target(point: Point, words: Sequence[str], split: CommandLine) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
         raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
-    target = Target(point, [word_at(point, word) for word in _words_of_feed(words)], split)
+    target = Target(point, [override_of_point(point, word) for word in _words_of_feed(words)], split)
     target.size_data(1)
     return target
 
 
-def word_at(point: Point, word: str) -> str:
+def override_of_point(point: Point, word: str) -> str:
     """Return of a word with several values the one of this point: a probe is one cell."""
     key, _, values = word.partition("=")
     node: Any = point
@@ -165,7 +168,7 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
     rates: dict[str, float] = {}
     for entry in plan.entries:
         record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
-        values: list[Any] = stopping.measured(record, "valid") if record else []
+        values: list[Any] = stopping.measured_runs(record, "valid") if record else []
         if not values:
             raise no_runs_error(plan, entry)
         rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)
@@ -178,12 +181,12 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
 def _describe_costs(target: Target, runs: int) -> str:
     """Return what an accelerator needs, and the bytes and runs of the search."""
     own, data, demand = target.point["accelerator"], target.point["dataset"], target.demand_mb_per_s
-    made = sum(thing.bytes for thing in to_make(target.plan(Setup(1), 1).to_do))
+    made = sum(thing.bytes for thing in missing_data(target.plan(Setup(1), 1).to_do))
     words = (
         f"{target.name} on {target.point['storage']['name']}:",
         f"{own['batch']} samples of {own['sample_bytes']:,} bytes in {own['step_s']:g} s, {demand:.4g} MB/s at 100 %,",
         f"{own['minimum'] * demand:.4g} at its minimum of {own['minimum']:.0%};",
-        f"{counted(data['files'], 'file')}, {target.data_bytes / 1e9:.2g} GB, {made / 1e9:.2g} GB to be made;",
+        f"{count_noun(data['files'], 'file')}, {target.data_bytes / 1e9:.2g} GB, {made / 1e9:.2g} GB to be made;",
         f"about {10 + 2 * runs} runs of {target.steps * own['step_s']:.0f} s or more",
     )
     return " ".join(words)

@@ -16,7 +16,7 @@ from campaign.config.command_line import CONFIG_DIR_VARIABLE
 from campaign.errors import UsageError
 from campaign.verbs import TASKS, VERBS
 from jobs.model.codes import ExitCode
-from jobs.parser import nearest
+from jobs.parser import nearest_hint
 
 _USAGE = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
@@ -69,7 +69,7 @@ def _help_on(word: str) -> Iterator[str]:
     lines += [f"  {word}={name}  # {about}" for name, about in sorted(choices) if name]
     if not lines:
         topics = {*reference.list_keys(), *own, *VERBS, *_TOPICS}
-        raise UsageError(f"no help on '{word}'", nearest(word, topics, otherwise=_ALL) if word else _ALL)
+        raise UsageError(f"no help on '{word}'", nearest_hint(word, topics, otherwise=_ALL) if word else _ALL)
     yield from lines
 
 

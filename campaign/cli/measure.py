@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cli import arguments, run
 from campaign.cluster.placement import choose_cluster
 from campaign.config import command_line, recipes
 from campaign.config.collect import collect_points, make_cells
 from campaign.config.command_line import quote_literally
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.storage.made_data import to_make
+from campaign.storage.made_data import missing_data
 from campaign.storage.roots import device_number
 from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
 from jobs.judging import stopping
 from jobs.judging.bound import Bound, help_of
-from jobs.judging.work_done import work_of
+from jobs.judging.work_done import time_use
 from jobs.lazy_imports import has_tensorflow
 from jobs.model.conduct import Point
 from jobs.model.record import Record
@@ -52,7 +52,7 @@ It says first how many bytes it reads and writes and how long that takes, and on
 CAMPAIGN_YES=1 do not ask. What is recorded is not measured again: the same command goes on after an interruption.
 --dry-run prints the cells and their state and starts nothing. --json gives the table and the sentences to
 programs. Exit codes: those of `python -m campaign`."""
-_DATA = "your own JPEG and PNG, on the same file system, instead of images that are made; never changed"
+_DATA = "your own JPEG and PNG files on the same file system, which are never changed; default: made images"
 
 _PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # what PATH and DIR say
 _FILES, _SECONDS = 1024, 2.0  # images that a run reads; seconds of a run of random reads
@@ -98,10 +98,10 @@ def main(argv: Sequence[str]) -> int:
 def _without_tensorflow(planned: Plan) -> Plan:
     """Return the plan without the pipeline where TensorFlow is not installed, and say so."""
     settings = [entry.cell.settings for entry in planned.entries]
-    alone = tuple(entry for entry in planned.entries if not registry.needing_tensorflow([entry.cell.settings]))
+    alone = tuple(entry for entry in planned.entries if not registry.benchmarks_with_tensorflow([entry.cell.settings]))
     if not alone or len(alone) == len(settings) or has_tensorflow():
         return planned
-    lacks = NotInstalledError("TensorFlow", registry.needing_tensorflow(settings))
+    lacks = NotInstalledError("TensorFlow", registry.benchmarks_with_tensorflow(settings))
     console.say(f"note: {lacks.message}: only what the storage gives by itself is measured; hint: {lacks.hint}")
     return replace(planned, entries=alone)
 
@@ -136,7 +136,7 @@ def _folder(text: str, what: str) -> Path:
 
 
 def _points(path: Path, data: Path | None, split: command_line.CommandLine, images: int) -> list[Point]:
-    """Compose the recipes on the storage of a folder; `images` are as many of the user's as a run may read."""
+    """Compose the recipes on the storage of a folder; a run may read at most `images` images of the user."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", str(path)).strip("_")[-_NAME_LENGTH:].strip("_") or "root"
     where = [f"storage.name={name}", f"storage.root={quote_literally(str(path))}"]
     if data:
@@ -174,8 +174,8 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
     """Return what the campaign takes, bytes at most and minutes, and why there is no room for it, empty if there is."""
     todo, mean = planned.to_do, statistics.fmean(sizes) if sizes else None
     if not todo:
-        return f"{counted(len(planned.entries), 'cell')}, 0 to run", ""
-    things = to_make(todo)
+        return f"{count_noun(len(planned.entries), 'cell')}, 0 to run", ""
+    things = missing_data(todo)
     made, decoded = sum(thing.bytes for thing in things), sum(thing.files for thing in things if thing.files > 1)
     read, times_s = 0.0, {_FAST: _START_S, _SLOW: _START_S}
     for entry in todo:
@@ -190,11 +190,11 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
     fast, slow = (max(1, math.ceil((s + made / 1e6 / rate + decoding_s) / 60)) for rate, s in times_s.items())
     moved = f"reads {read / 1e9:.2g} GB and makes {made / 1e9:.2g} GB of files at most"
     times = f"about {fast} min where the storage gives {_FAST:g} MB/s, {slow} min at {_SLOW:g}"
-    words = f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run: {moved}; {times}"
+    words = f"{count_noun(len(planned.entries), 'cell')}, {len(todo)} to run: {moved}; {times}"
     return words, files.lack_of_room(path, made)
 
 
-def _reads(entry: Entry, mean: float | None) -> tuple[int, float]:
+def _reads(entry: PlannedCell, mean: float | None) -> tuple[int, float]:
     """Return how many images a run reads, and bytes at most; random reads read no block twice."""
     settings = entry.cell.settings
     if "file_mb" in settings["benchmark"]:
@@ -218,7 +218,7 @@ class _Row:
 
     place: int  # of its kind, in the table
     threads: int
-    entry: Entry
+    entry: PlannedCell
     record: Record | None
     bound: Bound | None
     rates: tuple[float, ...]  # MB/s of the runs that count
@@ -268,9 +268,9 @@ def _show(planned: Plan, path: Path) -> None:
     console.show(f"report: {planned.folder.root / 'report.html'}")
 
 
-def _row(planned: Plan, entry: Entry) -> _Row:
+def _row(planned: Plan, entry: PlannedCell) -> _Row:
     record, _ = planned.verdicts.read(planned.folder.record(entry.cell.id))
-    runs: list[Any] = stopping.measured(record, "valid") if record else []
+    runs: list[Any] = stopping.measured_runs(record, "valid") if record else []
     own = entry.cell.settings["benchmark"]
     images = [run["images_per_s"] for run in runs if "images_per_s" in run]
     return _Row(
@@ -311,13 +311,15 @@ def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], pat
         alone = [f"{path} gives {gives:.4g} MB/s by itself."] if gives else []
         return [*alone, "How fast it feeds TensorFlow is not known: no cell with decoding is done."]
     only = (
-        f"; files that are only read come at {_rate(read):.4g} MB/s ({counted(read.threads, 'thread')})" if read else ""
+        f"; files that are only read come at {_rate(read):.4g} MB/s ({count_noun(read.threads, 'thread')})"
+        if read
+        else ""
     )
     itself = f", of {gives:.4g} MB/s that the storage gives by itself" if gives else ""
     served = best.record and (best.record["provenance"].get("emulated") or {}).get("storage")
     says = (
         f"{path}{' (emulated)' if served else ''} feeds TensorFlow with {best.images:.0f} images/s"
-        f" ({_rate(best):.4g} MB/s) at most, by {counted(best.threads, 'thread')}{only}{itself}."
+        f" ({_rate(best):.4g} MB/s) at most, by {count_noun(best.threads, 'thread')}{only}{itself}."
     )
     return [says, _help(best, campaign)]
 
@@ -330,7 +332,7 @@ def _help(best: _Row, campaign: Path) -> str:
     usual = campaign == Path("results").resolve()
     more = shlex.join(["python", "-m", "campaign", "show", best.entry.cell.id.rpartition("-")[2]])
     more += "" if usual else f" {shlex.quote(str(campaign))}"
-    work = work_of(best.record) if best.record else None
+    work = time_use(best.record) if best.record else None
     if best.bound and work and (helps := help_of(best.bound, work)):
         return f"What would help: {helps} ({best.bound}); {more} says more."
     why = best.bound.words if best.bound else "it has no run with figures"

@@ -12,11 +12,11 @@ from campaign.cells import record
 from campaign.cluster.survey import StateOfCell
 from campaign.config.tree import non_default_settings
 from campaign.storage import emulation
-from jobs.checks import unit
+from jobs.checks import rate_unit
 from jobs.judging import judge, stopping
-from jobs.model.codes import CellState, End, RunEnd, sentence
-from jobs.model.record import Record, Tested
-from jobs.model.results import Addition, Run
+from jobs.model.codes import CellState, End, RunEnd, run_end_sentence
+from jobs.model.record import Record, TestedPrediction
+from jobs.model.results import ReasonOfAddedRun, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (
@@ -33,7 +33,7 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
     files = f"{data['files']} files, " if "files" in data else ""
     console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
-        console.show(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
+        console.show(f"  emulated   {key} {facts['name']}: {emulation.limits_in_words(facts)}")
     if looser := recorded.get("looser_checks"):
         console.show(f"  looser     judged by looser checks than the site's: {', '.join(looser)}; {_OF_LOOSER}")
     if first := judge.first_conditions(recorded):
@@ -95,7 +95,7 @@ def _lines_on_objects(run: Run) -> list[str]:
     ]
 
 
-def _describe_addition(added: Addition, unit: str) -> str:
+def _describe_addition(added: ReasonOfAddedRun, unit: str) -> str:
     """Return why ``until_spread`` added a run."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
@@ -112,7 +112,7 @@ def _print_run(run: Run, where: str) -> None:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"
     console.show(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     if run.get("added"):
-        console.show(f"  added        {_describe_addition(run['added'], unit(run))}")
+        console.show(f"  added        {_describe_addition(run['added'], rate_unit(run))}")
     for check in run.get("checks", []):
         console.show(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
     for line in (*_lines_on_ranks(run), *_lines_on_objects(run)):
@@ -122,7 +122,7 @@ def _print_run(run: Run, where: str) -> None:
     for bad in run.get("unreadable", []):
         console.show(f"  unreadable   {bad['file']}: {bad['error']}")
     if run["status"] == "failed":
-        console.show(f"  reason       {sentence(run['end'])}")
+        console.show(f"  reason       {run_end_sentence(run['end'])}")
         for line in run.get("log_tail", "").splitlines():
             console.show(f"  log          {line}")
         if run.get("log"):
@@ -130,9 +130,9 @@ def _print_run(run: Run, where: str) -> None:
 
 
 def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
-    """Print the advice on a cell, as JSON has it: the findings with their tests, what is not decided, earlier tests."""
+    """Print the advice on a cell, with the content of the JSON: findings, undecided rules, earlier tests."""
     counted = (
-        console.counted(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
+        console.count_noun(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
     )
     emulated = ", emulated storage" if advice["emulated"] else ""
     console.show(f"{advice['value']:.4g} {advice['unit']}, median of {counted}{emulated}")
@@ -170,7 +170,7 @@ def print_finding(place: int, finding: Mapping[str, Any], evidence: Sequence[Map
         console.show(f"    {fact['what']:24} {fact['value']:.4g} {fact['unit']}".ljust(48) + f" {fact['source']}")
 
 
-def _is_same_test(tested: Tested, cell: str, test: Mapping[str, Any]) -> bool:
+def _is_same_test(tested: TestedPrediction, cell: str, test: Mapping[str, Any]) -> bool:
     return (tested["cell"], tested["rule"], tested["tested"]) == (cell, test["rule"], test["cell"])
 
 
@@ -178,7 +178,7 @@ def _format_prediction(test: Mapping[str, Any], value: str = "value") -> str:
     return f"{test[value]:.4g} {test['unit']} ({test['low']:.4g} to {test['high']:.4g})"
 
 
-def _format_outcome(each: Tested) -> str:
+def _format_outcome(each: TestedPrediction) -> str:
     when = (
         f"{each['utc'][:10]} {each['rule']} predicted {_format_prediction(each, 'predicted')} from {each['before']:.4g}"
     )
@@ -186,7 +186,7 @@ def _format_outcome(each: Tested) -> str:
         return f"{when}; not measured: {each['why_not']}"
     remark = ", which was known before" if each["known"] else ""
     remark += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
-    runs = console.counted(measured["runs"], "run")
+    runs = console.count_noun(measured["runs"], "run")
     came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {runs}){remark}"
     return f"{when}; measured {came}: {'holds' if each['holds'] else 'FAILED'}"
 
@@ -201,5 +201,5 @@ def _print_other_tests(cell: str, advice: Mapping[str, Any]) -> None:
     failed = [each["rule"] for each in advice["tests"] if each["holds"] is False]
     for rule in dict.fromkeys(failed):
         number = sum(each["rule"] == rule and each["measured"] is not None for each in advice["tests"])
-        tests = f"{failed.count(rule)} of {console.counted(number, 'test')}"
+        tests = f"{failed.count(rule)} of {console.count_noun(number, 'test')}"
         console.show(f"{rule} has FAILED in {tests} of this campaign: take it with care")

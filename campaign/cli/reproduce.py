@@ -19,7 +19,7 @@ from campaign.cluster.progress import Follower
 from campaign.config import command_line, recipes
 from campaign.config.collect import collect_points, make_cells
 from campaign.config.command_line import CommandLine
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import UsageError
 from jobs.benchmarks import registry
 from jobs.judging import peaks
@@ -109,7 +109,9 @@ def _drop_missing_copies(points: Sequence[Point]) -> list[Point]:
         else:
             missing[rule] = missing.get(rule, 0) + 1
     for rule, number in missing.items():
-        console.say(f"without {counted(number, 'cell')} of staging={rule}: `stage plan`, `stage apply` make the copies")
+        console.say(
+            f"without {count_noun(number, 'cell')} of staging={rule}: `stage plan`, `stage apply` make the copies"
+        )
     return remaining
 
 
@@ -126,7 +128,7 @@ def _compose_recipe(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
 
 def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
     """Return baselines of each storage with the sizes and the readers of the recipes."""
-    baseline = next((point for point in points if registry.of(point).kind == peaks.KIND), None)
+    baseline = next((point for point in points if registry.benchmark_of(point).kind == peaks.KIND), None)
     if baseline is None:
         return []
     access = baseline["benchmark"] | {"access": "random_read"}
@@ -139,7 +141,7 @@ def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
             "threads": point["threads"],
         }
         for point in points
-        if registry.of(point).kind != peaks.KIND
+        if registry.benchmark_of(point).kind != peaks.KIND
     ]
 
 
@@ -158,10 +160,10 @@ def _ask_for_consent(planned: Plan, *, sure: bool) -> bool:
     """Print how much is to run; on this machine also how long, and ask: on Slurm the submission asks."""
     todo, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
     if not todo:
-        console.say(f"{counted(len(cells), 'cell')}, 0 to run")
+        console.say(f"{count_noun(len(cells), 'cell')}, 0 to run")
         return True
     runs = cell_plan.format_number_of_runs(todo, conduct)
-    amount = f"{counted(len(cells), 'cell')}, {len(todo)} to run: {runs} with warm-ups"
+    amount = f"{count_noun(len(cells), 'cell')}, {len(todo)} to run: {runs} with warm-ups"
     if choose_cluster(cells, conduct) == "slurm":
         console.say(amount)
         return True

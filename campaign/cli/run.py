@@ -17,22 +17,22 @@ from campaign import console
 from campaign.cells import cell_plan
 from campaign.cells import folder as folders
 from campaign.cells.cell import Cell, distinguishing_settings
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cells.folder import sign_request
 from campaign.cli import arguments
 from campaign.cli.analyse import write_report
 from campaign.cluster.placement import choose_cluster, plan_data
 from campaign.config import command_line
 from campaign.config.collect import collect_points, make_cells
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
 from campaign.storage import datasets, emulation
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
-from jobs.model.record import Asked, Manifest, terms_of
-from jobs.parser import nearest
+from jobs.model.record import Manifest, RecordedCall, terms_of_conduct
+from jobs.parser import nearest_hint
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
@@ -60,13 +60,13 @@ def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
     for words in only:
         matches = arguments.matching_ids(ids, words)
         if not matches:
-            raise UsageError(f"--only {words}: no cell of this grid", nearest(words, ids[:_SHOWN]))
+            raise UsageError(f"--only {words}: no cell of this grid", nearest_hint(words, ids[:_SHOWN]))
         ids_kept.update(matches)
     return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in ids_kept))
 
 
 def may_start(*, sure: bool) -> bool:
-    """Ask on the terminal whether to start what was priced, unless that is `sure`; without a terminal it is a yes."""
+    """Ask whether to start the jobs at the printed price, unless `sure`; without a terminal the answer is yes."""
     if sure or console.ask_for_yes("start?") is not False:
         return True
     console.say("nothing was started")
@@ -99,7 +99,7 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     """
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = choose_cluster(cells, conduct, quiet=not reports)
-    for line in notices(cells, split):
+    for line in notices_before_run(cells, split):
         if reports:
             console.say(line)
     if split.dry_run:
@@ -127,9 +127,9 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     return code
 
 
-def notices(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
-    """Return what a user must know before these cells are run. Raises EnvironmentFaultError as `emulation.notices`."""
-    return [*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring_warnings(cells)]
+def notices_before_run(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
+    """Return what a user must know before these cells are run. Raises EnvironmentFaultError as `emulation_notices`."""
+    return [*(f"note: {each}" for each in split.notes), *emulation.emulation_notices(cells), *_ring_warnings(cells)]
 
 
 def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
@@ -142,12 +142,12 @@ def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _make_request(
-    folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[Asked] = ()
-) -> Request:
+    folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[RecordedCall] = ()
+) -> CampaignCall:
     """Return a new request, with a token of its own and a time after all earlier requests."""
     last = max((str(request.get("utc", "")) for request in after), default="")
     first = after[0].get("token", "") if after else ""
-    return Request(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
+    return CampaignCall(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
 
 
 def _time_after(last: str) -> str:
@@ -159,15 +159,15 @@ def _time_after(last: str) -> str:
     return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
-def _record_request(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
+def _record_request(request: CampaignCall, campaign: Manifest, cells: Sequence[Cell]) -> None:
     """Add the request to ``campaign.json``."""
-    entry: Asked = {
+    entry: RecordedCall = {
         "token": request.token,
         "utc": request.utc,
         "words": list(request.words),
         "order_seed": request.conduct["order_seed"],
         "cells": [cell.id for cell in cells],
-        "terms": terms_of(request.conduct),
+        "terms": terms_of_conduct(request.conduct),
     }
     campaign["requests"].append(sign_request(request.folder.root, entry))
     write_json(request.folder.marker, campaign)
@@ -175,7 +175,7 @@ def _record_request(request: Request, campaign: Manifest, cells: Sequence[Cell])
 
 def _run_and_report(  # noqa: PLR0913 - as `run_plan`
     planned: Plan,
-    request: Request,
+    request: CampaignCall,
     campaign: Manifest,
     cluster: str,
     *,
@@ -215,7 +215,7 @@ def _folder_word(folder: Path) -> str:
 
 
 def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
-    """Write the report, and print its summary, or whatever `shown` prints of the plan."""
+    """Write the report, and print its summary, or what `shown` prints instead."""
     if not any(planned.folder.records.glob(_RECORDS)):
         console.say("nothing to report: no cell was begun")
         return
@@ -227,7 +227,7 @@ def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
         shown(planned)
 
 
-def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
+def _run_with_retries(planned: Plan, request: CampaignCall, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
     """Run the missing cells, and `retries` times more those that lack runs by no fault of their own."""
     from campaign.cluster import local, survey  # noqa: PLC0415 - workers and submission are not on the way to --help
 
@@ -249,7 +249,9 @@ def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, clust
             console.say(line)
         if not cells:
             break
-        console.say(f"{counted(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}")
+        console.say(
+            f"{count_noun(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}"
+        )
         planned = cell_plan.make_plan(cells, conduct, request.folder)
         following = _make_request(request.folder, conduct, request.words, after=campaign["requests"])
         request = replace(following, attempt=attempt + 1)
@@ -257,7 +259,7 @@ def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, clust
     return False
 
 
-def _run_missing(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
+def _run_missing(planned: Plan, request: CampaignCall, cluster: str, *, sure: bool) -> bool:
     """Run the missing cells here or on the cluster; return whether jobs continue without this process."""
     from campaign.cluster import local, slurm  # noqa: PLC0415 - workers and submission are not on the way to --help
 
@@ -273,7 +275,7 @@ def _run_missing(planned: Plan, request: Request, cluster: str, *, sure: bool) -
     return False
 
 
-def _preview_plan(planned: Plan, request: Request, cluster: str) -> list[Entry]:
+def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[PlannedCell]:
     """Print the plan and, for Slurm, the price and the scripts; return the entries that would run."""
     width = max(len(entry.cell.id) for entry in planned.entries)
     differences = distinguishing_settings([entry.cell for entry in planned.entries])
@@ -290,13 +292,13 @@ def _preview_plan(planned: Plan, request: Request, cluster: str) -> list[Entry]:
         for line in plan_data(todo, None).lines:
             console.say(line)
     console.say(
-        f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
+        f"{count_noun(len(planned.entries), 'cell')}, {len(todo)} to run, "
         f"{cell_plan.format_number_of_runs(todo, request.conduct)} with warm-ups; nothing started"
     )
     return todo
 
 
-def _require_possible(todo: Sequence[Entry], cluster: str) -> None:
+def _require_possible(todo: Sequence[PlannedCell], cluster: str) -> None:
     """Refuse wrong settings as the campaign itself would; only note what this machine lacks."""
     from campaign.cluster import local  # noqa: PLC0415 - workers and submission are not on the way to --help
 

@@ -21,8 +21,8 @@ from campaign.config.command_line import command_to_continue
 from campaign.errors import CampaignError, UsageError
 from jobs.judging.bound import help_of
 from jobs.model.codes import CellState, ExitCode
-from jobs.model.record import Asked, Record
-from jobs.system.programs import python
+from jobs.model.record import Record, RecordedCall
+from jobs.system.programs import python_command
 
 _ABOUT = (
     "Show every run of a cell with every check; then what bounds it, the largest part of its time first, by which"
@@ -74,7 +74,9 @@ def main(argv: list[str]) -> int:
     return int(failed if options.test else state["status"] != CellState.DONE)
 
 
-def _advise(verdicts: Verdicts, recorded: Record, request: Asked | None, *, test: bool) -> tuple[dict[str, Any], bool]:
+def _advise(
+    verdicts: Verdicts, recorded: Record, request: RecordedCall | None, *, test: bool
+) -> tuple[dict[str, Any], bool]:
     """Return the advice on a cell as JSON has it, and whether a prediction failed that was tested now.
 
     Raises CampaignError if no advice can be given on the cell, or a command must not be run.
@@ -135,7 +137,7 @@ def _show_file(file: Path, *, as_json: bool, test: bool) -> int:
     return 0
 
 
-def _command_to_repeat(folder: CampaignFolder, recorded: Record, request: Asked | None) -> str:
+def _command_to_repeat(folder: CampaignFolder, recorded: Record, request: RecordedCall | None) -> str:
     """Return the command that runs a cell again: this user's own, or else one made of its settings."""
     if request:
         return f"again: {command_to_continue(request['words'], recorded['cell']['id'])}"
@@ -160,7 +162,9 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
     return {"rule": finding.rule, "says": finding.says, "share": finding.share, "evidence": evidence_facts}
 
 
-def _test_as_json(folder: CampaignFolder, recorded: Record, finding: Finding, request: Asked | None) -> dict[str, Any]:
+def _test_as_json(
+    folder: CampaignFolder, recorded: Record, finding: Finding, request: RecordedCall | None
+) -> dict[str, Any]:
     """Return the command that tests a finding, with its prediction, or why there is none."""
     by_hand = bool(finding.test and finding.untested)
     test: dict[str, Any] | None = None
@@ -174,7 +178,7 @@ def _test_as_json(folder: CampaignFolder, recorded: Record, finding: Finding, re
 
 
 def _undecided_as_json(
-    folder: CampaignFolder, recorded: Record, lacking: Undecided, request: Asked | None
+    folder: CampaignFolder, recorded: Record, lacking: Undecided, request: RecordedCall | None
 ) -> dict[str, Any]:
     """Return a rule that could not be decided, with the command that would decide it."""
     shell_command = command.format_command(command.arguments_for(recorded, lacking.changes, folder.root, request))
@@ -195,4 +199,4 @@ def _run_test(folder: CampaignFolder, cell_evidence: Evidence, test: Mapping[str
 
 def _run_verb(*words: str) -> int:
     """Run `python -m campaign` with its stdout on stderr, and return its exit code."""
-    return subprocess.run(python("-m", "campaign", *words), stdout=_STDERR, check=False).returncode
+    return subprocess.run(python_command("-m", "campaign", *words), stdout=_STDERR, check=False).returncode

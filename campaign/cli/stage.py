@@ -15,12 +15,12 @@ from campaign.cells.folder import open_existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
-from jobs.parser import nearest, put_verb_first
+from jobs.parser import nearest_hint, put_verb_first
 
 if TYPE_CHECKING:
-    from campaign.staging.apply_copies import Outcome
-    from campaign.staging.observed import Observed
-    from campaign.staging.staging_plan import Plan
+    from campaign.staging.apply_copies import GainOutcome
+    from campaign.staging.observed_runs import ObservedRuns
+    from campaign.staging.staging_plan import StagingPlan
 
 _VERBS = ("plan", "apply", "check", "undo")
 _UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
 
 
 def _parse_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = arguments.Parser(
-        prog="python -m campaign stage", description="Read some files from a faster storage, and know what it gains."
+    parser = arguments.CampaignParser(
+        prog="python -m campaign stage", description="Read some files from a faster storage, and measure the gain."
     )
     verbs = parser.add_subparsers(required=True, metavar="|".join(_VERBS))
     plan = verbs.add_parser("plan", help="which files to copy, by a profile, and the gain to expect")
@@ -58,7 +58,7 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
                        help="which files (default: advised); several times for several")  # fmt: skip
     apply.add_argument("--yes", action="store_true", help="do not ask")
     apply.set_defaults(act=_apply_plan)
-    check = verbs.add_parser("check", help="what was predicted beside what cells have measured")
+    check = verbs.add_parser("check", help="compare the prediction with the measured cells")
     check.add_argument("--profile", type=_read_path, action="append", metavar="FILE",
                        help="of a plan by a profile: the same program's with the copies; may be repeated")  # fmt: skip
     check.add_argument("--json", action="store_true", help="machine-readable, on stdout")
@@ -88,8 +88,10 @@ def _make_plan(options: argparse.Namespace) -> int:
     if not root.is_dir():
         raise EnvironmentFaultError(f"there is no folder {root}", "mount the fast storage, or name another --fast")
     observed, out = _observe(options)
-    made = plans.make(observed, root, shutil.disk_usage(root).free if options.capacity is None else options.capacity)
-    plans.save(out, made)
+    made = plans.make_plan(
+        observed, root, shutil.disk_usage(root).free if options.capacity is None else options.capacity
+    )
+    plans.save_plan(out, made)
     if options.json:
         rules = {name: {**rule, "files": len(rule["files"])} for name, rule in made["rules"].items()}
         without_files = {key: value for key, value in made.items() if key != "listed"}
@@ -101,18 +103,18 @@ def _make_plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _observe(options: argparse.Namespace) -> tuple[Observed, Path]:
+def _observe(options: argparse.Namespace) -> tuple[ObservedRuns, Path]:
     """Return what a profile observed, and the folder of the plan."""
-    from campaign.staging import observed  # noqa: PLC0415
+    from campaign.staging import observed_runs  # noqa: PLC0415
 
     if options.profile.is_file():
         if options.data is None:
             raise UsageError(f"{options.profile} may be of many files", "--data FOLDER: those that may be copied")
-        return observed.of_file(options.profile, options.data), options.out or Path("staging").resolve()
+        return observed_runs.observe_profile(options.profile, options.data), options.out or Path("staging").resolve()
     if options.data is not None:
         raise UsageError("--data is for a single profile", "a campaign knows its data")
     folder, campaign = open_existing(options.profile)
-    cells = observed.profiled(Verdicts(folder, requests=campaign["requests"]))
+    cells = observed_runs.profiled_records(Verdicts(folder, requests=campaign["requests"]))
     ids = arguments.matching_ids(list(cells), options.only) if options.only else list(cells)
     if not cells:
         raise UsageError(
@@ -121,11 +123,11 @@ def _observe(options: argparse.Namespace) -> tuple[Observed, Path]:
         )
     if len(ids) != 1:
         what = f"'{options.only}' is {len(ids)} profiled cells" if options.only else f"{len(cells)} cells were profiled"
-        raise UsageError(what, f"--only CELL: {nearest(options.only or '', cells)}")
-    return observed.of_cell(folder, cells[ids[0]]), options.out or folder.staging
+        raise UsageError(what, f"--only CELL: {nearest_hint(options.only or '', cells)}")
+    return observed_runs.observe_cell(folder, cells[ids[0]]), options.out or folder.staging
 
 
-def _print_plan(plan: Plan) -> None:
+def _print_plan(plan: StagingPlan) -> None:
     slow, fast = (
         f"{each['seek_s'] * 1e3:.3g} ms a file and {each['byte_s'] * 1e9:.3g} ms a MB"
         for each in (plan["slow"], plan["fast"])
@@ -157,7 +159,7 @@ def _print_plan(plan: Plan) -> None:
         console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
 
 
-def _lines_on_memory(plan: Plan) -> Iterator[str]:
+def _lines_on_memory(plan: StagingPlan) -> Iterator[str]:
     """Yield how much of a single profile came from memory: the certain part, and the inferred part."""
     from_memory = plan["from_memory"]
     if from_memory and from_memory["files"]:
@@ -180,13 +182,13 @@ def _apply_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies  # noqa: PLC0415 - numpy is not on the way to --help
 
     rules = list(dict.fromkeys(options.rule or ["advised"]))
-    what = apply_copies.copying(_folder_of_plan(options.campaign_dir), rules)
+    what = apply_copies.copy_request(_folder_of_plan(options.campaign_dir), rules)
     console.say(str(what))
     # A folder that was copied has a plan of whoever planned: CAMPAIGN_YES is a yes to costs alone.
     if not (options.yes or console.ask_for_yes("copy them?", by_variable=False)):
         raise CampaignError("nothing was copied", "where there is no terminal to ask on, --yes says that you agree")
     with console.progress() as show:
-        maps = apply_copies.apply(what, show)
+        maps = apply_copies.apply_plan(what, show)
     for rule, path in maps.items():
         console.show(f"{rule}: {path}")
     console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged(paths, MAP)")
@@ -197,7 +199,7 @@ def _check_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies, staging_plan  # noqa: PLC0415
 
     folder = _folder_of_plan(options.campaign_dir)
-    made = staging_plan.load(folder)
+    made = staging_plan.load_plan(folder)
     if options.profile:
         outcomes = apply_copies.outcomes_of_profiles(folder, made, options.profile)
     elif Path(made["origin"]).is_absolute():
@@ -214,7 +216,7 @@ def _check_plan(options: argparse.Namespace) -> int:
     return 0 if all(each.holds for each in outcomes.values()) else 1
 
 
-def _print_outcomes(outcomes: Mapping[str, Outcome]) -> None:
+def _print_outcomes(outcomes: Mapping[str, GainOutcome]) -> None:
     rows = [("rule", "predicted", "95 %", "measured", "min to max of the runs", "prediction")]
     for rule, each in outcomes.items():
         gain, runs = each.predicted, f"{each.low:+.1%} to {each.high:+.1%}"
@@ -228,8 +230,8 @@ def _print_outcomes(outcomes: Mapping[str, Outcome]) -> None:
 def _undo_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies  # noqa: PLC0415
 
-    removed, left = apply_copies.undo(_folder_of_plan(options.campaign_dir))
-    console.show(f"{console.counted(removed, 'copy')} removed")
+    removed, left = apply_copies.undo_plan(_folder_of_plan(options.campaign_dir))
+    console.show(f"{console.count_noun(removed, 'copy')} removed")
     for path in left[:10]:
         console.say(f"left: {path} is no copy of a file that is still as it was copied")
     return 1 if left else 0

@@ -18,11 +18,11 @@ from campaign.cells.cell_plan import Plan
 from campaign.cli import arguments, run
 from campaign.config import command_line
 from campaign.config.collect import collect_points
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import UsageError
 from campaign.stall import stall_answer
-from campaign.stall.measured_program import Program, files_below, find_data, require_same, write_list
-from campaign.stall.stall_answer import Outcome
+from campaign.stall.measured_program import MeasuredProgram, files_below, find_data, require_same, write_list
+from campaign.stall.stall_answer import ColdWarmComparison
 from jobs.judging import intervals, stopping
 from jobs.model.record import Record
 
@@ -38,9 +38,11 @@ def main(argv: list[str]) -> int:
     words = argv[len(before) + 1 :]
     if not words:
         raise UsageError("stall: no program is named", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
-    program = _with_data(Program(words, Path.cwd(), None, options.begins, cold=options.cold), options, overrides)
+    program = _with_data(
+        MeasuredProgram(words, Path.cwd(), None, options.begins, cold=options.cold), options, overrides
+    )
     plan, outcomes, code = _measured(program, options, overrides)
-    counts = options.dry_run or any(stopping.measured(recorded, "valid") for recorded in _records(plan))
+    counts = options.dry_run or any(stopping.measured_runs(recorded, "valid") for recorded in _records(plan))
     profiled, failed = _campaign(program.profiled(overrides), options) if options.profile and counts else (None, 0)
     if options.dry_run:
         if options.json:
@@ -70,8 +72,8 @@ def main(argv: list[str]) -> int:
 
 
 def _measured(
-    program: Program, options: argparse.Namespace, overrides: Sequence[str]
-) -> tuple[Plan, list[Outcome], int]:
+    program: MeasuredProgram, options: argparse.Namespace, overrides: Sequence[str]
+) -> tuple[Plan, list[ColdWarmComparison], int]:
     """Run the campaign, with more runs until the share is known; returns its plan, its outcomes and the exit code."""
     runs = options.runs
     while True:
@@ -84,11 +86,11 @@ def _measured(
         if code or not (more := _more_runs(outcomes, runs, options.within, options.most)):
             return plan, outcomes, code
         runs += more
-        console.say(f"{counted(more, 'more pair')} of runs, for the share is not known well enough: {runs} in all")
+        console.say(f"{count_noun(more, 'more pair')} of runs, for the share is not known well enough: {runs} in all")
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.Parser(
+    parser = arguments.CampaignParser(
         prog="python -m campaign stall",
         usage="python -m campaign stall [OPTION ...] [KEY=VALUE ...] -- PROGRAM [ARGUMENT ...]",
         description=_ABOUT,
@@ -102,7 +104,7 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         default=[],
         help="folder or file that it reads; may be repeated",
     )
-    add("--cold", action="store_true", help="cold runs alone: say whether each was, exit code 1 where one was not")
+    add("--cold", action="store_true", help="measure only cold runs; exit code 1 if one of them was not cold")
     add("--runs", metavar="N", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
     add(
         "--within",
@@ -158,7 +160,7 @@ def _share(text: str) -> float:
     return value
 
 
-def _with_data(program: Program, options: argparse.Namespace, overrides: Sequence[str]) -> Program:
+def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides: Sequence[str]) -> MeasuredProgram:
     """Return a program with the data that are named, or else found in a first run."""
     paths = options.data
     (point, *_) = collect_points(program.grid(options.runs, overrides)) or ({},)
@@ -199,8 +201,8 @@ def _records(plan: Plan) -> list[Record]:
     return [recorded for recorded in read if recorded]
 
 
-def _more_runs(outcomes: Sequence[Outcome], runs: int, within: float | None, most: int) -> int:
-    """Return how many pairs are to be added: for those that do not count, or as many as there are; 0 for none."""
+def _more_runs(outcomes: Sequence[ColdWarmComparison], runs: int, within: float | None, most: int) -> int:
+    """Return the number of pairs to add: one per pair that does not count, or else as many as there are; 0 for none."""
     pairs = min((outcome.whole.pairs if outcome.whole else 0 for outcome in outcomes), default=0)
     lacking = max(0, min(runs, intervals.FEWEST_RUNS) - pairs)
     wide = within is not None and not all(

@@ -1,4 +1,4 @@
-"""Run `status`: show which cells are done, which are not, and why; `--watch` follows the jobs that go on."""
+"""Run `status`: show which cells are done, which are not, and why; `--watch` follows the jobs that still run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from campaign.cluster.progress import Follower
 from campaign.cluster.survey import StateOfCell
 from campaign.cluster.survey import cell_states as states_of
 from campaign.config import command_line
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError
 from campaign.worker import batch as batches
 from jobs.model.codes import CellState, JobEnd
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
         console.show_json({"campaign_dir": str(folder.root), "counts": counts, "cells": states})
     else:
         summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
-        console.show(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
+        console.show(f"{folder.root}: {count_noun(len(states), 'cell')}: {summary or 'none'}")
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts[CellState.RUNNING] and (hindrance := folder.write_hindrance()):
             console.say(f"warning: {hindrance}")
@@ -146,17 +146,24 @@ def _print_leftovers(folder: CampaignFolder, campaign: Manifest, cells: list[str
     for cell in cells:
         if cell_record := record.read_or_fault(folder.record(cell))[0]:
             with suppress(*ODD_FIGURES):  # settings of another shape name no place
-                places += [*checkpoint_targets.left(cell_record), *baseline_files.left(cell_record)]
+                places += [
+                    *checkpoint_targets.leftover_folders(cell_record),
+                    *baseline_files.leftover_file(cell_record),
+                ]
                 recorded.append(cell_record)
     what = {True: "snapshots of a run that was cut are left in", False: "a run that was cut left"}
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
-    saved = [each for each in recorded if any("://" in at for at in checkpoint_targets.roots(each["cell"]["settings"]))]
+    saved = [
+        each
+        for each in recorded
+        if any("://" in at for at in checkpoint_targets.target_roots(each["cell"]["settings"]))
+    ]
     own = [each for each in saved if last_own_request(folder.root, campaign, each)]
     if buckets and own:
         campaign_id = checkpoint_targets.campaign_id(folder, campaign["requests"][0].get("token", ""))
-        console.say_first([*checkpoint_targets.left_in_buckets(own, campaign_id)])
+        console.say_first([*checkpoint_targets.leftover_objects(own, campaign_id)])
     elif own:
         console.say("what cut runs left in buckets: python -m campaign status --buckets")
     if buckets and len(own) < len(saved):
@@ -178,7 +185,7 @@ def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cell
         console.say("what is missing is run by the same command, in the folder where it was given:")
     console.say_first(lines)
     if cells:
-        what = counted(len(cells), "unfinished cell")
+        what = count_noun(len(cells), "unfinished cell")
         console.say(f"{what} that you did not ask for in this folder: python -m campaign show CELL names a command")
 
 

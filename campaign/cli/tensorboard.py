@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     with console.progress() as show:
         faults = write_trials(logdir, folder, records, show)
     faults += [f"{cell}: {why}" for cell, (_, why) in judged.items() if why]
-    console.show(f"{logdir}: {console.counted(len(records), 'cell')}")
+    console.show(f"{logdir}: {console.count_noun(len(records), 'cell')}")
     console.say_first([f"left out: {each}" for each in faults])
     console.say(f"look at it: tensorboard --logdir {shlex.quote(str(logdir))}")
     return 1 if faults else 0

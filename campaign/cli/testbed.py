@@ -16,11 +16,11 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, s3, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, StorageRequest
 from campaign.testbed.state import inspect_testbed
-from campaign.testbed.steps import Call
+from campaign.testbed.steps import CallStep
 from jobs.model.codes import Wait, wait_sentence
-from jobs.objects.client import ROOM_CURE, Room
+from jobs.objects.client import ROOM_CURE, BucketSpace
 from jobs.system.device import mount_of, mounts
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 if TYPE_CHECKING:
     from campaign.testbed.state import TestbedState
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
             f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
-            f"sudo {shlex.join(python('-m', 'campaign', 'testbed', *_add_folder(argv, folder)))}",
+            f"sudo {shlex.join(python_command('-m', 'campaign', 'testbed', *_add_folder(argv, folder)))}",
         )
     if options.what == "fill":
         from campaign.testbed.fill import fill_nodes  # noqa: PLC0415 - Hydra is not on the way to status
@@ -80,8 +80,8 @@ def _add_folder(argv: list[str], folder: Path) -> list[str]:
     return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
 
 
-def _make_parser() -> arguments.Parser:
-    parser = arguments.Parser(
+def _make_parser() -> arguments.CampaignParser:
+    parser = arguments.CampaignParser(
         prog="python -m campaign testbed",
         usage=_USAGE,
         description=_ABOUT,
@@ -145,7 +145,7 @@ def _require_nothing_mounted(folder: Path) -> None:
     left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
     if left:
         raise EnvironmentFaultError(
-            f"{folder} does not say any more that it is a testbed, and there is something mounted in it:"
+            f"{folder} no longer says that it is a testbed, and file systems are mounted in it:"
             f" {shlex.join(each.point for each in left)}",
             f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal_commands(left)))}",
         )
@@ -173,7 +173,7 @@ def _preview_steps(options: argparse.Namespace, folder: Path) -> int:
     else:
         groups = plan.plan_removal(inspect_testbed(folder), keep=options.keep)
         if (s3.store_state(folder) or {}).get("state") == "up":
-            groups.append([Call(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
+            groups.append([CallStep(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
     for group in groups:
         for step in group:
             console.show(str(step))
@@ -213,7 +213,7 @@ def _check_speeds(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     if not chosen or state.marker is None:
         what = "nothing to check" if state.marker else "no testbed"
         raise EnvironmentFaultError(f"{what} in {folder}", "python -m campaign testbed up, as root")
-    rows: list[check.Row] = []
+    rows: list[check.CheckRow] = []
     load = os.getloadavg()[0]
     with console.interrupt_on_kill(), console.progress() as show:
         for name in chosen:
@@ -237,7 +237,7 @@ def _report_wait(wait: Wait) -> None:
 
 
 def _print_store(store: Node) -> None:
-    room = None if store["used_bytes"] is None else Room(store["used_bytes"], store["quota_bytes"])
+    room = None if store["used_bytes"] is None else BucketSpace(store["used_bytes"], store["quota_bytes"])
     disk = f"{store['size_bytes'] / GB:g} GB on {store['device'] or 'no device'}"
     used = f", {room}" if room else ""
     console.show(f"s3 is {store['state']}: {store['endpoint']}, bucket {store['bucket']}, {disk}{used}")

@@ -33,7 +33,7 @@ _REPORT_AFTER_S = 10.0  # a shorter silence is not reported
 class Fleet:
     """Open workers of some batches (those of ``cluster=slurm``), seen through the scheduler."""
 
-    def __init__(self, batches: Iterable[Batch], facts: client.Facts) -> None:
+    def __init__(self, batches: Iterable[Batch], facts: client.SlurmConfig) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
         # Workers whose end is not known.
         self.open: set[Key] = {
@@ -137,7 +137,7 @@ class Fleet:
                 self.states[key] = ended_state(self.batch(key), key[1], task.end(), self.states[key].where)
 
 
-def open_fleet(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
+def open_fleet(folder: CampaignFolder, facts: client.SlurmConfig | None = None) -> Fleet:
     """Return all open workers of a campaign."""
     return Fleet(read_batches(folder), facts or client.read_facts())
 

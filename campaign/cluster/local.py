@@ -13,16 +13,16 @@ import psutil
 from filelock import Timeout
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, format_number_of_runs
+from campaign.cells.cell_plan import PlannedCell, format_number_of_runs
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet, submission
 from campaign.cluster.cell_state import Phase, WorkerState, ended_state
 from campaign.cluster.progress import Follower
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.storage import baseline_files, checkpoint_targets, datasets
 from campaign.worker import __main__ as worker
-from campaign.worker.batch import Batch, Request
+from campaign.worker.batch import Batch, CampaignCall
 from jobs.benchmarks import accelerator, registry
 from jobs.errors import NoGpuError, NotInstalledError
 from jobs.lazy_imports import has_tensorflow
@@ -68,15 +68,15 @@ class LocalWorker:
             process.kill()
 
 
-def run_campaign_here(todo: Sequence[Entry], request: Request) -> None:
+def run_campaign_here(todo: Sequence[PlannedCell], request: CampaignCall) -> None:
     """Prepare the data, start a worker on the cells and show its progress until its end."""
     conduct, folder = request.conduct, request.folder
     require_possible(todo)
     for entry in todo:
         checkpoint_targets.require_storages(entry.cell.settings)
     with console.progress() as progress:
-        data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
-    console.say(f"running {counted(len(todo), 'cell')}, {format_number_of_runs(todo, conduct)}, in {folder.root}")
+        data = datasets.prepare_datasets(todo, folder, progress, redo=conduct["redo"])
+    console.say(f"running {count_noun(len(todo), 'cell')}, {format_number_of_runs(todo, conduct)}, in {folder.root}")
     follower = Follower.of_entries(folder, todo, conduct, request.token)
     local_worker = start_worker(request, todo, data)
     try:
@@ -88,9 +88,9 @@ def run_campaign_here(todo: Sequence[Entry], request: Request) -> None:
     _explain_early_end(local_worker.batch, follower)
 
 
-def require_possible(todo: Sequence[Entry]) -> None:
+def require_possible(todo: Sequence[PlannedCell]) -> None:
     """Raise an error if a cell lacks data, a storage, an engine, TensorFlow or its accelerator; nothing is made."""
-    names = registry.needing_tensorflow(entry.cell.settings for entry in todo)
+    names = registry.benchmarks_with_tensorflow(entry.cell.settings for entry in todo)
     if names and not has_tensorflow():
         error = NotInstalledError("TensorFlow", names)
         raise EnvironmentFaultError(error.message, error.hint)
@@ -104,7 +104,7 @@ def require_possible(todo: Sequence[Entry]) -> None:
     datasets.require_possible(todo, here=True)
 
 
-def start_worker(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
+def start_worker(request: CampaignCall, todo: Sequence[PlannedCell], data: Mapping[str, Data | None]) -> LocalWorker:
     """Write the work list and start a worker on it; with ``cluster=debug``, return when the work is done."""
     cluster = "debug" if request.conduct["cluster"]["name"] == "debug" else "local"
     folder = request.folder.workers / f"{request.token}-0"
@@ -163,7 +163,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows it; the same command waits for it and continues from there",
             )
-        unfinished = counted(len(follower.cells) - follower.cells_over, "cell")
+        unfinished = count_noun(len(follower.cells) - follower.cells_over, "cell")
         raise WorkerLostError(
             f"the worker ended with {unfinished} to go: {batch.last_words(0) or 'it left no message'}",
             f"its logs are in {batch.folder}; the same command continues from here",

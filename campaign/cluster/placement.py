@@ -12,18 +12,18 @@ from typing import TypeVar
 
 from campaign import console
 from campaign.cells.cell import Cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import client
-from campaign.storage.made_data import ToMake, to_make
+from campaign.storage.made_data import MissingData, missing_data
 from jobs.model.conduct import Conduct, Site
 
 
 def choose_cluster(cells: Iterable[Cell], conduct: Conduct, *, quiet: bool = False) -> str:
     """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm on a machine that submits to a Slurm cluster.
 
-    What ``auto`` is, is said unless the caller says it for many campaigns at once (`quiet`).
+    The choice for ``auto`` is printed, unless the caller prints it for many campaigns at once (`quiet`).
     """
     name = str(conduct["cluster"]["name"])
     if name == "auto":
@@ -59,7 +59,7 @@ _Result = TypeVar("_Result")
 class DataPlan:
     """The data sets to make before cells run, and the machine that makes them."""
 
-    data_sets: Sequence[ToMake]
+    data_sets: Sequence[MissingData]
     site: Site | None  # None: on a workstation
 
     @property
@@ -86,14 +86,14 @@ class DataPlan:
         """Return one line per data set: its content, amount and place, and who makes it in which time."""
         return [self._describe_data(data_set) for data_set in self.data_sets]
 
-    def _describe_data(self, data_set: ToMake) -> str:
+    def _describe_data(self, data_set: MissingData) -> str:
         amount = (f"{data_set.files:,} files, " if data_set.files > 1 else "") + _format_amount(
             data_set.bytes, _UNITS_BYTES
         )
         no_room = f"; IT DOES NOT FIT: {data_set.no_room}" if data_set.no_room else ""
         return f"to make: {data_set.what}: {amount}, {data_set.place}, {self._describe_making(data_set)}{no_room}"
 
-    def _describe_making(self, data_set: ToMake) -> str:
+    def _describe_making(self, data_set: MissingData) -> str:
         if self.site is None:
             cores = min(len(os.sched_getaffinity(0)), data_set.files)
             return f"in about {_format_amount(data_set.processor_s / cores, _UNITS_S)}"
@@ -107,9 +107,9 @@ class DataPlan:
         return f"on this login node {makers}, in about {_format_amount(data_set.processor_s / processes, _UNITS_S)}"
 
 
-def plan_data(entries: Sequence[Entry], site: Site | None) -> DataPlan:
+def plan_data(entries: Sequence[PlannedCell], site: Site | None) -> DataPlan:
     """Return the data that these cells lack; `site` is that of a campaign on Slurm, None on a workstation."""
-    return DataPlan(to_make(entries), site)
+    return DataPlan(missing_data(entries), site)
 
 
 def call_with_least_priority(make: Callable[[Progress], _Result], progress: Progress) -> _Result:

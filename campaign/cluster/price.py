@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import submission
-from campaign.cluster.progress import CellShare, Follower, Picture
+from campaign.cluster.progress import CellShare, Follower, WorkersPicture
 from campaign.cluster.submission import Array
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.slurm import client
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from jobs.model.codes import CellState
 from jobs.model.conduct import Cluster
 from jobs.model.settings import Settings
@@ -35,7 +35,7 @@ _RECORDS_READ = 200
 _READ_EACH_S = 30.0  # records of a campaign under way
 
 
-class Amount(NamedTuple):
+class JobCost(NamedTuple):
     """The cost of some jobs: the time until the last job ends, without the queue, and the node-hours of all jobs."""
 
     seconds: float
@@ -45,8 +45,8 @@ class Amount(NamedTuple):
 class Expectation(NamedTuple):
     """The expected cost of some jobs, calculated from earlier runs."""
 
-    least: Amount
-    most: Amount  # with all the runs that ``until_spread`` may add
+    least: JobCost
+    most: JobCost  # with all the runs that ``until_spread`` may add
     at_once: int  # number of jobs that run at the same time
     runs: int  # number of earlier runs
 
@@ -55,7 +55,7 @@ class Expectation(NamedTuple):
         unit, unit_s = ("min", _MINUTE_S) if self.least.seconds >= _MINUTE_S else ("s", 1)
         time_in_words = _format_span(*(f"{amount.seconds / unit_s:.0f}" for amount in (self.least, self.most)))
         at_once = f" with {self.at_once} jobs at once" if self.at_once > 1 else ""
-        return f"about {time_in_words} {unit} expected{at_once}, from {counted(self.runs, 'earlier run')}"
+        return f"about {time_in_words} {unit} expected{at_once}, from {count_noun(self.runs, 'earlier run')}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Price:
     def __str__(self) -> str:
         """Return the price in one line."""
         on = f" on {self.nodes} nodes" if self.more_nodes else ""
-        jobs = f"{counted(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
+        jobs = f"{count_noun(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
         repetitions = ((self.max_requeues, "requeues"), (self.retries, "retries"))
         repetitions_in_words = " and ".join(noun for number, noun in repetitions if number)
         with_repetitions_h = self.at_most_h * math.prod(number + 1 for number, _ in repetitions)
@@ -146,16 +146,16 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
     The time includes the start of a job that has begun no run. A worker that makes data has no run. None if no run is
     left, or if no earlier run is recorded.
     """
-    jobs = [(0.0 if worker.begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
+    jobs = [(0.0 if worker.has_begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
     if not (jobs and times.number):
         return None
     at_once = max(1, min(at_once, len(jobs)))
     nodes = [shares[0].settings.get("nodes", 1) for _, shares in jobs]
 
-    def amount(runs: Callable[[CellShare], int]) -> Amount:
+    def amount(runs: Callable[[CellShare], int]) -> JobCost:
         jobs_s = [start_s + sum(times.run_s(cell.settings) * runs(cell) for cell in shares) for start_s, shares in jobs]
         node_seconds = sum(map(math.prod, zip(jobs_s, nodes, strict=True)))
-        return Amount(max(*jobs_s, sum(jobs_s) / at_once), node_seconds / _HOUR_S)
+        return JobCost(max(*jobs_s, sum(jobs_s) / at_once), node_seconds / _HOUR_S)
 
     return Expectation(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
 
@@ -169,7 +169,7 @@ def describe_rest(folder: CampaignFolder, workers: Collection[Follower], at_once
         worker.read_news()
     times = expect_times(workers, RunTimes(folder), at_once)
     runs_left = sum(worker.runs_total - worker.runs_over for worker in workers)
-    return f"{counted(runs_left, 'run')} to go, {times}" if times else ""
+    return f"{count_noun(runs_left, 'run')} to go, {times}" if times else ""
 
 
 class RemainingTime:
@@ -182,7 +182,7 @@ class RemainingTime:
     def _read(self) -> None:
         self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
 
-    def __call__(self, picture: Picture) -> float | None:
+    def __call__(self, picture: WorkersPicture) -> float | None:
         """Return the seconds until all open workers end; None if no run is recorded or none is left."""
         if not self._times.number or time.monotonic() >= self._next_s:
             self._read()
@@ -216,7 +216,7 @@ _PROPOSED_SHARE = 0.5  # a packing is proposed if it needs at most this share of
 class Packing:
     """Jobs for the same cells that ask for fewer node-hours; both numbers of hours are upper bounds."""
 
-    request: Request  # with its cells_per_job and timeout_min
+    request: CampaignCall  # with its cells_per_job and timeout_min
     jobs: int
     job_s: float  # expected seconds of the longest job
     hours: float
@@ -226,13 +226,15 @@ class Packing:
         """Return the packing in one line."""
         cluster = self.request.conduct["cluster"]
         return (
-            f"{counted(self.jobs, 'job')} of {cluster['cells_per_job']} cells and at most {cluster['timeout_min']} min "
-            f"(about {math.ceil(self.job_s / 60)} min expected): {format_two_digits(self.hours)} node-hours at most "
-            f"instead of {format_two_digits(self.hours_before)}"
+            f"{count_noun(self.jobs, 'job')} of {cluster['cells_per_job']} cells and at most "
+            f"{cluster['timeout_min']} min (about {math.ceil(self.job_s / 60)} min expected): "
+            f"{format_two_digits(self.hours)} node-hours at most instead of {format_two_digits(self.hours_before)}"
         )
 
 
-def find_cheaper_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Packing | None:
+def find_cheaper_packing(
+    todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig
+) -> Packing | None:
     """Return a packing of the cells that needs fewer node-hours; None if there is none, or if no run is recorded."""
     times, cluster = RunTimes(request.folder), request.conduct["cluster"]
     if not times.number:
@@ -255,7 +257,7 @@ def find_cheaper_packing(todo: Sequence[Entry], request: Request, facts: client.
     return Packing(packed, len(tasks), job_s, hours, hours_before) if hours < hours_before else None
 
 
-def apply_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Request:
+def apply_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig) -> CampaignCall:
     """Return the request to submit; with ``cluster.pack=true`` and a cheaper packing, the request in this packing."""
     if not request.conduct["cluster"]["pack"]:
         return request
@@ -269,14 +271,14 @@ def apply_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) 
     return packing.request
 
 
-def propose_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> None:
+def propose_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig) -> None:
     """Print the node-hours that ``cluster.pack=true`` would save, if it saves half of them or more."""
     packing = None if request.conduct["cluster"]["pack"] else find_cheaper_packing(todo, request, facts)
     if packing and packing.hours <= _PROPOSED_SHARE * packing.hours_before:
         console.say(f"the runs need far less; cluster.pack=true submits {packing}")
 
 
-def _with_packing(request: Request, cells_per_job: int, timeout_min: int) -> Request:
+def _with_packing(request: CampaignCall, cells_per_job: int, timeout_min: int) -> CampaignCall:
     """Return the request with another number of cells per job and another time limit."""
     cluster: Cluster = {**request.conduct["cluster"], "cells_per_job": cells_per_job, "timeout_min": timeout_min}
     return dataclasses.replace(request, conduct={**request.conduct, "cluster": cluster})

@@ -21,15 +21,15 @@ from rich.text import Text
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
 from campaign.cluster.cell_state import Phase, WorkerState, conclude_cell_state
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.worker.batch import Batch, read_file
 from jobs.model.codes import CellState, Wait, Waiting, wait_sentence
 from jobs.model.conduct import Conduct
-from jobs.model.record import Record, Terms, terms_of
+from jobs.model.record import Record, Terms, terms_of_conduct
 from jobs.model.results import Run
 from jobs.model.settings import Settings
 from jobs.model.work import WorkList
@@ -78,7 +78,7 @@ class Follower:
 
     @classmethod
     def of_entries(
-        cls, folder: CampaignFolder, entries: Sequence[Entry], conduct: Conduct, token: str = ""
+        cls, folder: CampaignFolder, entries: Sequence[PlannedCell], conduct: Conduct, token: str = ""
     ) -> Follower:
         """Return the follower of a worker that will get these cells."""
         cells = [CellShare(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
@@ -86,7 +86,7 @@ class Follower:
 
     @classmethod
     def _of_cells(cls, folder: CampaignFolder, cells: Sequence[CellShare], conduct: Conduct, token: str) -> Follower:
-        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct), in_turn=conduct["in_turn"])
+        return cls(folder, cells, conduct["warmup_runs"], token, terms_of_conduct(conduct), in_turn=conduct["in_turn"])
 
     @property
     def runs_total(self) -> int:
@@ -97,7 +97,7 @@ class Follower:
         return self.runs_over + sum(share.missing for share in self.shares_left())
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Return whether the worker has begun a run."""
         return bool(self.runs_over or self.current)
 
@@ -177,7 +177,7 @@ class Follower:
 
 
 @dataclass(frozen=True)
-class Picture:
+class WorkersPicture:
     """The state of all workers at one moment."""
 
     news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
@@ -196,7 +196,7 @@ class WatchedWorkers:
         self.followers = followers
         self._closed: dict[Hashable, Counter[CellState]] = {}  # states of the cells that ended workers left
 
-    def take_picture(self, workers: Mapping[Any, WorkerState]) -> Picture:
+    def take_picture(self, workers: Mapping[Any, WorkerState]) -> WorkersPicture:
         """Read the records of the workers that may have written some, and return the picture."""
         news: list[tuple[str, Run]] = []
         counts: Counter[CellState] = Counter()
@@ -219,7 +219,7 @@ class WatchedWorkers:
         runs_over = sum(follower.runs_over for follower in self.followers.values())
         runs_total = sum(follower.runs_total for follower in self.followers.values())
         open_followers = [follower for key, follower in self.followers.items() if key not in self._closed]
-        return Picture(news, counts, waits, running, runs_over, runs_total, open_followers)
+        return WorkersPicture(news, counts, waits, running, runs_over, runs_total, open_followers)
 
     def finished_workers(self) -> list[Any]:
         """Return the keys of the workers whose cells are all over."""
@@ -229,7 +229,7 @@ class WatchedWorkers:
 def show_until_over(
     watched: WatchedWorkers,
     states: Callable[[], Mapping[Any, WorkerState]],
-    show: Callable[[Picture], None],
+    show: Callable[[WorkersPicture], None],
     tick_s: float,
 ) -> None:
     """Show a picture every `tick_s` seconds until every worker has ended."""
@@ -255,8 +255,8 @@ _ROWS = 12  # runs under way that are shown one by one
 
 @contextmanager
 def open_display(
-    remaining_s: Callable[[Picture], float | None], hindrance: Callable[[], str] = lambda: ""
-) -> Iterator[Callable[[Picture], None]]:
+    remaining_s: Callable[[WorkersPicture], float | None], hindrance: Callable[[], str] = lambda: ""
+) -> Iterator[Callable[[WorkersPicture], None]]:
     """Yield a function that shows a picture.
 
     `remaining_s` returns the remaining seconds, None if they are not known; `hindrance` returns why no progress can be
@@ -273,14 +273,14 @@ class _LiveTable:
     """A table on a terminal that is drawn again for each picture."""
 
     def __init__(
-        self, live: Live, remaining_s: Callable[[Picture], float | None], hindrance: Callable[[], str]
+        self, live: Live, remaining_s: Callable[[WorkersPicture], float | None], hindrance: Callable[[], str]
     ) -> None:
         self._live, self._remaining_s, self._hindrance = live, remaining_s, hindrance
         self._bar = console.make_bar(TextColumn("{task.fields[remaining]}"))
         self._task = self._bar.add_task("runs", total=None, latest="", remaining="")
         self._rates: dict[str, str] = {}
 
-    def __call__(self, picture: Picture) -> None:
+    def __call__(self, picture: WorkersPicture) -> None:
         for cell, run in picture.news:
             if console.format_rate(run):
                 self._rates[cell] = console.format_rate(run, 0)
@@ -294,7 +294,7 @@ class _LiveTable:
             self._bar.update(self._task, latest=rates[-1])
         self._live.update(Group(self._make_cells_row(picture), self._make_run_rows(picture), self._bar), refresh=True)
 
-    def _make_cells_row(self, picture: Picture) -> Table:
+    def _make_cells_row(self, picture: WorkersPicture) -> Table:
         table = Table.grid(padding=(0, 2))
         # No markup: a line printed above the table (markup=False) switches it off in the table, too.
         words = [
@@ -304,7 +304,7 @@ class _LiveTable:
         table.add_row("cells", *words, reason)
         return table
 
-    def _make_run_rows(self, picture: Picture) -> Table:
+    def _make_run_rows(self, picture: WorkersPicture) -> Table:
         table = Table.grid(padding=(0, 2))
         for cell, run, where in picture.running[:_ROWS]:
             role = _ROLES.get(run["role"], run["role"])
@@ -322,7 +322,7 @@ class _PlainLines:
         self._hindrance = hindrance
         self._last_queue = ""
 
-    def __call__(self, picture: Picture) -> None:
+    def __call__(self, picture: WorkersPicture) -> None:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             console.say(f"[{number}/{picture.runs_total}] {describe_run(cell, run)}")
         queue = self._hindrance() or _describe_queue(picture, lasting=True)  # without what changes at each moment
@@ -332,15 +332,15 @@ class _PlainLines:
         self._last_queue = queue
 
 
-def _states_present(picture: Picture) -> list[CellState]:
+def _states_present(picture: WorkersPicture) -> list[CellState]:
     """Return the states that at least one cell has, in their order."""
     return [state for state in CellState if picture.counts[state]]
 
 
-def _describe_queue(picture: Picture, *, lasting: bool = False) -> str:
+def _describe_queue(picture: WorkersPicture, *, lasting: bool = False) -> str:
     """Return how many jobs wait for which reason, in one line."""
     waits = Counter(wait_sentence(wait, lasting=lasting) for wait in picture.waits)
-    return ", ".join(f"{counted(number, 'job')} waiting: {reason}" for reason, number in waits.most_common())
+    return ", ".join(f"{count_noun(number, 'job')} waiting: {reason}" for reason, number in waits.most_common())
 
 
 def describe_run(cell_id: str, run: Run) -> str:

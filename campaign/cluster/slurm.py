@@ -13,18 +13,18 @@ from functools import cached_property
 from pathlib import Path
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cells.folder import CampaignFolder, open_existing
 from campaign.cluster import fleet, placement, price, submission
 from campaign.cluster.placement import DataPlan, call_with_least_priority
 from campaign.cluster.price import Price
 from campaign.cluster.submission import Array
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError, refuse
 from campaign.slurm import client, scheduler
-from campaign.slurm.client import Partition, Refusal, call_sbatch, find_partitions
+from campaign.slurm.client import Partition, SubmissionRefusal, call_sbatch, find_partitions
 from campaign.storage import datasets
-from campaign.worker.batch import Request, read_batches
+from campaign.worker.batch import CampaignCall, read_batches
 
 
 def require_runnable(arrays: Sequence[Array]) -> None:
@@ -92,11 +92,11 @@ def _partition_names(partitions: Sequence[Partition]) -> str:
 def _test_submission(array: Array, nodes_away: int) -> None:
     """Test the script with ``sbatch --test-only``; raise SchedulerError for a refusal that does not pass with time."""
     answer = call_sbatch("--test-only", script=array.script())
-    if answer.refusal in (None, Refusal.NO_ANSWER, Refusal.TOO_MANY_NOW):
+    if answer.refusal in (None, SubmissionRefusal.NO_ANSWER, SubmissionRefusal.TOO_MANY_NOW):
         return
-    fault = f"sbatch --test-only refuses {counted(len(array.tasks), 'job')}: {answer.words}"
-    if nodes_away and answer.refusal == Refusal.NODES_AWAY:
-        console.say(f"warning: {fault}; {counted(nodes_away, 'node')} of the partition cannot be used now")
+    fault = f"sbatch --test-only refuses {count_noun(len(array.tasks), 'job')}: {answer.words}"
+    if nodes_away and answer.refusal == SubmissionRefusal.NODES_AWAY:
+        console.say(f"warning: {fault}; {count_noun(nodes_away, 'node')} of the partition cannot be used now")
         return
     raise SchedulerError(
         fault, "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script"
@@ -106,7 +106,7 @@ def _test_submission(array: Array, nodes_away: int) -> None:
 _LATER = "the missing cells are submitted when the jobs of the others are over"
 
 
-def run_campaign_on_slurm(planned: Plan, request: Request, *, sure: bool) -> bool:
+def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -> bool:
     """Submit the missing cells, each at most once, and follow all jobs until they are over.
 
     Returns whether jobs continue without this process, as ``detach=true`` asks.
@@ -139,7 +139,7 @@ def run_campaign_on_slurm(planned: Plan, request: Request, *, sure: bool) -> boo
     return bool(workers.open)
 
 
-def preview_submission(planned: Plan, request: Request) -> list[Entry]:
+def preview_submission(planned: Plan, request: CampaignCall) -> list[PlannedCell]:
     """Print the scripts and the price of a submission; return its cells, and write nothing."""
     facts = client.read_facts()
     workers = fleet.open_fleet(request.folder, facts)
@@ -167,13 +167,13 @@ def refuse_while_jobs_live(folder: CampaignFolder) -> None:
     workers = _update_fleet(folder, client.read_facts())
     if workers.open:
         raise EnvironmentFaultError(
-            f"the cluster still has {counted(len(workers.open), 'job')} of this campaign, as far as Slurm knows",
+            f"the cluster still has {count_noun(len(workers.open), 'job')} of this campaign, as far as Slurm knows",
             f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm continues with them; "
             "campaign_dir=… takes another folder",
         )
 
 
-def _update_fleet(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
+def _update_fleet(folder: CampaignFolder, facts: client.SlurmConfig) -> fleet.Fleet:
     """Return the fleet of the open workers with their present states; the ends of workers are recorded."""
     workers = fleet.open_fleet(folder, facts)
     workers.refresh_until_explained()
@@ -181,7 +181,9 @@ def _update_fleet(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     return workers
 
 
-def _entries_to_submit(planned: Plan, request: Request, workers: fleet.Fleet, submitted: set[str]) -> list[Entry]:
+def _entries_to_submit(
+    planned: Plan, request: CampaignCall, workers: fleet.Fleet, submitted: set[str]
+) -> list[PlannedCell]:
     """Return the entries that lack runs and are neither in a job nor in `submitted`.
 
     With ``redo=true`` the cells in jobs are added to `submitted`: these jobs repeat them already.
@@ -193,19 +195,19 @@ def _entries_to_submit(planned: Plan, request: Request, workers: fleet.Fleet, su
     return [entry for entry in planned.to_do if entry.cell.id not in in_jobs | submitted]
 
 
-def _cells_in_jobs(planned: Plan, request: Request, workers: fleet.Fleet, consequence: str) -> set[str]:
+def _cells_in_jobs(planned: Plan, request: CampaignCall, workers: fleet.Fleet, consequence: str) -> set[str]:
     """Return the cells that are in jobs of an earlier start; say how many lack runs, and the `consequence`."""
     tokens = {cell: workers.batch(key).token for key in workers.open for cell in workers.batch(key).cells[key[1]]}
     entries = [entry for entry in planned.to_do if entry.cell.id in tokens]
     if entries:
-        console.say(f"{counted(len(entries), 'cell')} wait or run in jobs of an earlier start; {consequence}")
+        console.say(f"{count_noun(len(entries), 'cell')} wait or run in jobs of an earlier start; {consequence}")
         _report_ignored_options(request, [tokens[entry.cell.id] for entry in entries])
     if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
     return {*tokens}
 
 
-def _report_ignored_options(request: Request, tokens: Sequence[str]) -> None:
+def _report_ignored_options(request: CampaignCall, tokens: Sequence[str]) -> None:
     """Print the overrides ``cluster.…`` of this command that the jobs of an earlier start do not have."""
     words_of = {earlier["token"]: earlier["words"] for earlier in open_existing(request.folder.root)[1]["requests"]}
     wanted, changes = _cluster_overrides(request.words), Counter[str]()
@@ -216,7 +218,7 @@ def _report_ignored_options(request: Request, tokens: Sequence[str]) -> None:
             if wanted.get(key) != actual.get(key)
         )
     for change, number in changes.items():
-        console.say(f"{change} does not reach {counted(number, 'cell')} in these jobs")
+        console.say(f"{change} does not reach {count_noun(number, 'cell')} in these jobs")
     if changes:
         console.say(f"to submit them with it: `python -m campaign cancel {request.folder.root}`, then this command")
 
@@ -231,9 +233,9 @@ def _cluster_overrides(words: Sequence[str]) -> dict[str, str]:
 class _Submission:
     """Cells to submit, the data that they lack, and the array jobs for both."""
 
-    todo: Sequence[Entry]
-    request: Request
-    facts: client.Facts
+    todo: Sequence[PlannedCell]
+    request: CampaignCall
+    facts: client.SlurmConfig
 
     @cached_property
     def data(self) -> DataPlan:
@@ -260,7 +262,7 @@ class _Submission:
 
     def ask_for_consent(self) -> None:
         """Print the cost and ask; without a terminal, raise UsageError if the site requires consent for it."""
-        self.say_cost(f"{counted(len(self.todo), 'cell')} to submit: ")
+        self.say_cost(f"{count_noun(len(self.todo), 'cell')} to submit: ")
         answer, limit_h = console.ask_for_yes("submit?"), self.request.conduct["site"]["ask_above_node_hours"]
         is_expensive = self.price.at_most_h > limit_h
         if answer is None and (is_expensive or self.data.needs_consent):
@@ -281,7 +283,7 @@ class _Submission:
         processes = request.conduct["site"]["login_processes"]
         with console.progress() as progress:
             data = call_with_least_priority(
-                lambda show: datasets.for_jobs(self.todo, request.folder, show, processes, by_job), progress
+                lambda show: datasets.datasets_for_jobs(self.todo, request.folder, show, processes, by_job), progress
             )
         job_ids: dict[Path, str | None] = {}
         for array in self.arrays:
@@ -296,5 +298,7 @@ class _Submission:
             job_ids[array.folder] = batch.job_id
             submitted.update(cell for task in batch.cells for cell in task)
             purpose = " that makes the data first" if array.makes_data else ""
-            console.say(f"submitted {counted(len(batch.cells), 'job')}{purpose} as {batch.job_id}, in {batch.folder}")
+            console.say(
+                f"submitted {count_noun(len(batch.cells), 'job')}{purpose} as {batch.job_id}, in {batch.folder}"
+            )
         return None

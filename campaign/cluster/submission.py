@@ -28,15 +28,15 @@ from types import MappingProxyType
 from typing import Any
 
 from campaign import console
-from campaign.cells.cell_plan import Entry
-from campaign.console import counted
+from campaign.cells.cell_plan import PlannedCell
+from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import Batch, Request
+from campaign.worker.batch import Batch, CampaignCall
 from jobs.model.conduct import Cluster
 from jobs.model.record import Access, Data
-from jobs.system.files import write, write_json
+from jobs.system.files import write_json, write_text
 
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
@@ -73,9 +73,9 @@ def local_executor(folder: Path, cluster: str, name: str, timeout_min: int) -> A
 class Array:
     """An array job that is not submitted yet: each task is a worker with some cells of one storage."""
 
-    request: Request
+    request: CampaignCall
     folder: Path  # folder of its batch; the working directory of its jobs
-    tasks: Sequence[Sequence[Entry]]  # cells of each worker
+    tasks: Sequence[Sequence[PlannedCell]]  # cells of each worker
     first: int  # position of its first cell in the shuffled order of the storage's cells
     # The array that must end first, if one array was too small for all cells of the storage.
     after: Array | None
@@ -180,7 +180,7 @@ class Array:
             position += len(task)
         batch.save()
         try:
-            write(batch.script, text)
+            write_text(batch.script, text)
             job_id = client.submit_script(batch.script)
         except (OSError, client.RefusedError) as error:
             job_id = find_job_id(batch, error)
@@ -233,7 +233,7 @@ class Array:
 
 
 def make_arrays(
-    entries: Sequence[Entry], request: Request, tasks_at_most: int, made_by_job: Collection[str] = ()
+    entries: Sequence[PlannedCell], request: CampaignCall, tasks_at_most: int, made_by_job: Collection[str] = ()
 ) -> Iterator[Array]:
     """Yield the array jobs for cells: one per storage and number of nodes, or more if one array cannot hold all cells.
 
@@ -263,7 +263,7 @@ def make_arrays(
             number, position = number + 1, position + sum(len(task) for task in tasks)
 
 
-def _restrict_to_pool(request: Request, pool: str) -> Request:
+def _restrict_to_pool(request: CampaignCall, pool: str) -> CampaignCall:
     """Return the request with the nodes outside the pool excluded: --nodelist would ask for the whole pool."""
     cluster = request.conduct["cluster"]
     excluded = ",".join(filter(None, (cluster["exclude"], _nodes_outside(pool))))
@@ -287,16 +287,16 @@ def _nodes_outside(pool: str) -> str:
         )
     if unknown := {*inside.split()}.difference(all_nodes.split()):
         raise UsageError(f"cluster.pool={pool}: there is no node {min(unknown)}", "`sinfo -N` lists the nodes")
-    pooled = counted(len({*inside.split()}), "node")
+    pooled = count_noun(len({*inside.split()}), "node")
     console.say(f"cluster.pool={pool}: each job runs on one of {pooled}; excluded: {short.strip() or 'none'}")
     return short.strip()
 
 
-def _number_of_nodes(entry: Entry) -> int:
+def _number_of_nodes(entry: PlannedCell) -> int:
     return int(entry.cell.settings.get("nodes", 1))
 
 
-def _storage_key(entry: Entry) -> str:
+def _storage_key(entry: PlannedCell) -> str:
     """Return a text that is the same for cells of one storage and one way to share it."""
     return str((entry.cell.settings["storage"], sorted(entry.cell.access.items())))
 
@@ -317,8 +317,8 @@ def find_job_id(batch: Batch, error: Exception) -> str:
         example if sbatch timed out and the job is not listed yet: then the batch stays open, and a later process finds
         the job, or finds it lost.
     """
-    jobs = counted(len(batch.cells), "job")
-    may_come_late = isinstance(error, client.RefusedError) and error.refusal == client.Refusal.NO_ANSWER
+    jobs = count_noun(len(batch.cells), "job")
+    may_come_late = isinstance(error, client.RefusedError) and error.refusal == client.SubmissionRefusal.NO_ANSWER
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         listed = scheduler.list_tasks([batch.job_name])

@@ -18,7 +18,7 @@ from campaign.cells.record import DamagedRecordError
 from campaign.cells.verdicts import Summaries, Summary, Verdicts, require_usable
 from campaign.cluster import fleet
 from campaign.cluster.cell_state import SILENT_WORKER, VERDICTS, Phase, WorkerState, conclude_cell_state, ended_state
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.slurm import client
 from campaign.slurm.scheduler import Key
 from campaign.storage import emulation
@@ -43,7 +43,7 @@ class StateOfCell(TypedDict):
 def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOfCell]:
     """Return the state of every cell that was ever requested or has a record."""
     requested = [cell for request in campaign["requests"] for cell in request.get("cells", ())]
-    cells = dict.fromkeys([*requested, *folder.recorded()])
+    cells = dict.fromkeys([*requested, *folder.recorded_cells()])
     summaries = Summaries(folder, campaign["requests"])  # before any record is read
     verdicts, batches = Verdicts(folder, requests=campaign["requests"]), read_batches(folder)
     last_worker, has_local_worker = last_workers(batches), folder.is_worker_running()
@@ -162,7 +162,7 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
         return Summary(CellState.DAMAGED, fault) if fault else Summary()
     try:
         with require_usable(path):
-            emulated = emulation.names(recorded["cell"]["settings"], recorded["provenance"])
+            emulated = emulation.emulated_names(recorded["cell"]["settings"], recorded["provenance"])
             waiting = f"waiting for {wait_sentence(wait)}" if (wait := recorded.get("waits_for")) else None
     except DamagedRecordError as error:
         return Summary(CellState.DAMAGED, error.message)
@@ -170,8 +170,8 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
         CellState(recorded["status"]),
         waiting or recorded["reason"],
         recorded["campaign"]["token"],
-        len(stopping.measured(recorded, "valid")),
-        len(stopping.measured(recorded)),
+        len(stopping.measured_runs(recorded, "valid")),
+        len(stopping.measured_runs(recorded)),
         tuple(emulated),
     )
     if summaries:
@@ -221,7 +221,7 @@ def cells_to_retry(plan: Plan) -> tuple[list[Cell], list[str]]:
         else:
             retried.append(entry.cell)
     return retried, [
-        f"{counted(number, 'cell')} not tried again: {hindrance}" for hindrance, number in hindrances.items()
+        f"{count_noun(number, 'cell')} not tried again: {hindrance}" for hindrance, number in hindrances.items()
     ]
 
 

@@ -31,9 +31,9 @@ from campaign.config.compose import Assignment, compose_points
 from campaign.config.composer import Composer
 from campaign.errors import RefusalsError, UsageError, refuse
 from jobs.model.conduct import Conduct, Point, SiteStorage
-from jobs.model.declared import declared
-from jobs.model.settings import EVERY, Node, flat
-from jobs.parser import nearest
+from jobs.model.declared import declared_settings
+from jobs.model.settings import EVERY, Node, flat_items
+from jobs.parser import nearest_hint
 
 _SITE = ("site=", "site.", "+site.", "++site.")
 _SITE_STORAGES = "site.storages."
@@ -56,7 +56,7 @@ class StorageChoices:
         """Return an override with ``++`` if it sets a key of a site's storage, which the site's file may lack."""
         name, _, key = override.removeprefix(_SITE_STORAGES).partition("=")[0].partition(".")
         is_of_site = override.startswith(_SITE_STORAGES) and name in self._site_storages
-        return f"++{override}" if is_of_site and key in declared(SiteStorage) else override
+        return f"++{override}" if is_of_site and key in declared_settings(SiteStorage) else override
 
     def expand(self, assignment: Assignment) -> list[Assignment]:
         """Return the assignments for Hydra that choose a storage of the site or a folder; raises UsageError.
@@ -74,7 +74,9 @@ class StorageChoices:
         if choice in file_names or not choice.isidentifier():
             return [assignment]
         if choice not in self._site_storages:
-            raise UsageError(f"{group}: no choice '{choice}'", nearest(choice, {*file_names, *self._site_storages}))
+            raise UsageError(
+                f"{group}: no choice '{choice}'", nearest_hint(choice, {*file_names, *self._site_storages})
+            )
         is_bucket = group == "storage" and self._site_storages[choice].get("kind") == "s3"
         name = Assignment(f"{group}.name={choice}", f"{group}.name")
         return [assignment._replace(text=f"{group}={'s3' if is_bucket else 'site'}"), name]
@@ -256,7 +258,7 @@ class _PointFlattener:
                 values[key] = node
                 continue
             if key not in self._last or self._last[key][0] is not node:
-                self._last[key] = node, dict(flat(node, f"{key}."))
+                self._last[key] = node, dict(flat_items(node, f"{key}."))
             values |= self._last[key][1]
         return values
 
@@ -269,7 +271,7 @@ def _conduct_of(point: Point) -> Conduct:
 
 def _swept_conduct_error(one: Conduct, other: Conduct) -> UsageError:
     """Return the error for two points that differ in how the campaign is run."""
-    one_flat, other_flat = dict(flat(one)), dict(flat(other))
+    one_flat, other_flat = dict(flat_items(one)), dict(flat_items(other))
     key = next(key for key in (*one_flat, *other_flat) if one_flat.get(key) != other_flat.get(key))
     return UsageError(
         f"{key} has several values ({one_flat.get(key)}, {other_flat.get(key)}), but holds for the whole campaign",

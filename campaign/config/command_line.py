@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign.errors import UsageError
-from jobs.parser import END_OF_FLAGS, nearest
+from jobs.parser import END_OF_FLAGS, nearest_hint
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "measure", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
@@ -167,7 +167,7 @@ def _take_flag(word: str, rest: list[str]) -> tuple[str, str | None]:
     if name in _IDLE_FLAGS:
         raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
     if name not in FLAGS:
-        raise UsageError(f"unknown flag '{name}'", nearest(name, FLAGS))
+        raise UsageError(f"unknown flag '{name}'", nearest_hint(name, FLAGS))
     if not has_value and (name in FLAGS_WITH_VALUE or (name in _INFO and rest[:1] and rest[0] in _INFO_VALUES)):
         value, has_value = (rest.pop(0), "=") if rest else ("", "")
     if name == _ONLY and (not value or value.startswith("-") or "=" in value):

@@ -22,8 +22,8 @@ from campaign.console import show_count
 from campaign.errors import UsageError
 from jobs.model.conduct import Point
 from jobs.model.declared import MISSING
-from jobs.model.settings import flat
-from jobs.parser import nearest
+from jobs.model.settings import flat_items
+from jobs.parser import nearest_hint
 
 # An override that this expression matches is parsed 50 times faster than by Hydra.
 _WHOLE_NUMBER = re.compile(r"([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")
@@ -183,7 +183,7 @@ def _combine_values(composer: Composer, values: Sequence[_Values]) -> Iterator[t
             continue
         keys = {choice: _keys_of_choice(composer.compose([choice.text]), group) for choice in choices}
         if unknown := {assignment.key for assignment in of_keys}.difference(*keys.values()):
-            raise UsageError(f"unknown key '{min(unknown)}'", nearest(min(unknown), set().union(*keys.values())))
+            raise UsageError(f"unknown key '{min(unknown)}'", nearest_hint(min(unknown), set().union(*keys.values())))
         without_effect |= {
             choice: {assignment for assignment in of_keys if assignment.key not in keys[choice]} for choice in choices
         }
@@ -204,7 +204,7 @@ def _order_assignments(combination: Sequence[tuple[Assignment, ...]]) -> tuple[A
 def _keys_of_choice(config: DictConfig, group: str) -> set[str]:
     """Return the dotted keys of a choice of a group; empty for a choice that has only a name."""
     node = _to_container(config[group], resolve=False)
-    keys = {f"{group}.{key}" for key in node} | {key for key, _ in flat(node, f"{group}.")}
+    keys = {f"{group}.{key}" for key in node} | {key for key, _ in flat_items(node, f"{group}.")}
     return keys if len(node) > 1 else set()
 
 
@@ -256,7 +256,7 @@ def _set_plain_values(config: DictConfig, assignments: Iterable[Assignment]) -> 
 def _depends_on_keys(raw: Point, keys: Iterable[str]) -> bool:
     """Return whether an interpolation names a part of one of the keys."""
     parts = {part for key in keys for part in key.split(".")}
-    texts = [text for _, value in flat(raw) if "${" in (text := str(value))]
+    texts = [text for _, value in flat_items(raw) if "${" in (text := str(value))]
     return any(part in text for part in parts for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""Use Hydra by its public functions alone: register defaults and resolvers, compose, and explain its errors.
+"""Use Hydra only by its public functions: register defaults and resolvers, compose, and explain its errors.
 
 A grid is composed by the Compose API. `hydra.main` is used only to show something: ``--cfg``, ``--info``, completion
 in a shell. No plugin of ours is needed, and no callback of a configuration file is called. The resolvers are the
@@ -34,15 +34,15 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from campaign.config.command_line import quote_for_hydra
 from campaign.config.tree import CHOICES, NODES, ROOT, unknown_key_error
 from campaign.errors import CampaignError, UsageError
-from campaign.storage.roots import storage_of
+from campaign.storage.roots import storage_of_folder
 from campaign.testbed.spec import Testbed
 from campaign.verbs import VERBS
 from jobs.benchmarks.registry import benchmarks, names_of
-from jobs.model.conduct import Running
-from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
+from jobs.model.conduct import ConductKeys
+from jobs.model.declared import MISSING, DeclaredSetting, Keys, declared_defaults, declared_settings
 from jobs.model.settings import Common, ObjectStorage, Storage
 from jobs.objects.address import address_of
-from jobs.parser import nearest
+from jobs.parser import nearest_hint
 
 TESTBED = "testbed"
 """The name of the configuration of a testbed."""
@@ -54,7 +54,7 @@ def register_defaults() -> None:
     store = ConfigStore.instance().store
     plain = {
         **default_values(Common),
-        **default_values(Running),
+        **default_values(ConductKeys),
         **{name: default_values(kind) for name, kind in NODES.items()},
     }
     store(group="declared", name="campaign", node=dict.fromkeys(CHOICES, MISSING) | plain, package="_global_")
@@ -70,14 +70,14 @@ def register_defaults() -> None:
 def default_values(kind: type[Keys]) -> dict[str, Any]:
     """Return the defaults of a node as Hydra composes them; a default that depends on the size is an interpolation."""
 
-    def default_value(declaration: Declared) -> Any:
+    def default_value(declaration: DeclaredSetting) -> Any:
         if declaration.node is declaration.type:
             return default_values(declaration.node) | msgspec.to_builtins(declaration.default)
         if declaration.setting.smoke is None:
-            return defaults(kind).get(declaration.name, MISSING)
+            return declared_defaults(kind).get(declaration.name, MISSING)
         return f"${{by_size:{json.dumps(declaration.default)},{json.dumps(declaration.setting.smoke)}}}"
 
-    return {name: default_value(declaration) for name, declaration in declared(kind).items()}
+    return {name: default_value(declaration) for name, declaration in declared_settings(kind).items()}
 
 
 def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> Any:
@@ -85,7 +85,7 @@ def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> An
     site_storage = _root_.site.storages.get(_root_.storage.name)
     value = None if site_storage is None else site_storage.get(key)
     kind = ObjectStorage if "endpoint" in _root_.storage else Storage
-    default_value = defaults(kind).get(key) if default == MISSING else default
+    default_value = declared_defaults(kind).get(key) if default == MISSING else default
     return default_value if value is None else value
 
 
@@ -102,7 +102,7 @@ def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
     roots = {
         str(name): root for name, storage in _root_.site.storages.items() if (root := storage.get("root")) is not None
     }
-    name, root = storage_of(Path(path).expanduser(), roots)
+    name, root = storage_of_folder(Path(path).expanduser(), roots)
     return {"name": name, "root": root}[key]
 
 
@@ -122,7 +122,7 @@ def _if_emulated(accelerator: str, step_s: float) -> float | None:
 def _of_benchmark(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
     """Return a benchmark's own default of a common setting, else the common default."""
     benchmark = benchmarks().get(_root_.benchmark.name)
-    common_default = defaults(Common).get(name, default)
+    common_default = declared_defaults(Common).get(name, default)
     return benchmark.own_defaults.get(name, common_default) if benchmark else common_default
 
 
@@ -154,7 +154,7 @@ def explain_errors() -> Iterator[None]:
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Return whether an error comes from one of the libraries, also one that they do not declare."""
+    """Return whether an error comes from one of the libraries, even if they do not declare its type."""
     *_, innermost = walk_tb(error.__traceback__)
     module = str(innermost[0].f_globals.get("__name__"))
     return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES
@@ -204,7 +204,7 @@ def _explain_unknown_choice(error: MissingConfigException) -> UsageError:
     options = [option for option in error.options or () if option]
     if not group:
         return UsageError(f"no configuration '{choice}'", "see `python -m campaign --info searchpath`")
-    return UsageError(f"{group}: no choice '{choice}'", nearest(choice, options) if options else "")
+    return UsageError(f"{group}: no choice '{choice}'", nearest_hint(choice, options) if options else "")
 
 
 def _explain_unreadable_word(error: OverrideParseException) -> UsageError:
@@ -212,14 +212,14 @@ def _explain_unreadable_word(error: OverrideParseException) -> UsageError:
     if "=" not in word:
         if Path(word).is_dir():
             return UsageError(f"'{word}' is a folder, and no verb is named", f"python -m campaign status {quote(word)}")
-        return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, VERBS))
+        return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest_hint(word, VERBS))
     return UsageError(f"cannot read '{word}'", "quote the characters that the shell or Hydra's grammar interprets")
 
 
 def _explain_other_error(error: Exception) -> UsageError:
     if "No match in the defaults list" in str(error):
         word = str(error).partition("'")[2].partition("'")[0]
-        hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, ROOT)
+        hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest_hint(word, ROOT)
         return UsageError(f"'{word}' is not a group with a choice to replace", hint)
     if "Ambiguous value" in str(error):
         return UsageError(_first_line(error), "--cfg and --info show one cell: give each key one value")

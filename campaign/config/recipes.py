@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from jobs.benchmarks import registry
-from jobs.model.declared import declared
+from jobs.model.declared import declared_settings
 
 _FIRST = "table1"  # measured first, because the others are judged by it
 PAPERS = {"chien2018": "fig", "tfdarshan": "tfdarshan_"}
@@ -92,7 +92,7 @@ def _read_benchmark(benchmark: str) -> Any:
 
 def _benchmark_keys(benchmark: str) -> frozenset[str]:
     """Return the names of a benchmark's own keys."""
-    return frozenset(declared(registry.benchmarks()[_read_benchmark(benchmark)["name"]].keys))
+    return frozenset(declared_settings(registry.benchmarks()[_read_benchmark(benchmark)["name"]].keys))
 
 
 @dataclass(frozen=True)

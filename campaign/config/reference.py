@@ -20,8 +20,8 @@ import msgspec
 
 from campaign.config.tree import CHOICES, NODES
 from campaign.testbed.spec import Testbed
-from jobs.model.conduct import Running
-from jobs.model.declared import MISSING, Declared, Keys, declared
+from jobs.model.conduct import ConductKeys
+from jobs.model.declared import MISSING, DeclaredSetting, Keys, declared_settings
 from jobs.model.settings import Common
 
 _DECLARED = re.compile(r"/declared/\w+/(\w+)@_here_")
@@ -66,13 +66,13 @@ class Section(NamedTuple):
         return f"{details}." if details else ""
 
     @property
-    def typed(self) -> str:
+    def typed_form(self) -> str:
         """Return the form in which a user types a choice or, without choices, a key."""
         names = ", ".join(choice.name for choice in self.choices)
         return f"{self.key}={names}" if names else f"{self.verb} {f'{self.key}.KEY=VALUE'.lstrip('.')}".lstrip()
 
     @property
-    def rows(self) -> Iterator[tuple[str, Declared]]:
+    def rows(self) -> Iterator[tuple[str, DeclaredSetting]]:
         """Return the settings by their dotted keys, without ``name``, which is the choice."""
         prefix = f"{self.key}." if self.key else ""
         rows = ((prefix + key, declaration) for key, declaration in _list_rows(self.kind) if key != "name")
@@ -80,19 +80,19 @@ class Section(NamedTuple):
             return rows
         if not self.key:
             return ((key, declaration) for key, declaration in rows if "." not in key)
-        defaults = msgspec.to_builtins(declared(Testbed)[self.key].default)
+        defaults = msgspec.to_builtins(declared_settings(Testbed)[self.key].default)
         return ((key, replace(declaration, default=defaults[declaration.name])) for key, declaration in rows)
 
     @property
     def title(self) -> str:
         """Return the form in which a user types the section, and the first sentence of its description."""
         first = self.about.partition(". ")[0]
-        return f"`{self.typed}`: {first[0].lower()}{first[1:]}"
+        return f"`{self.typed_form}`: {first[0].lower()}{first[1:]}"
 
 
-def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, Declared]]:
+def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, DeclaredSetting]]:
     """Yield the settings of a node and of the nodes below it by their keys; NAME stands for a user's name."""
-    for name, declaration in declared(kind).items():
+    for name, declaration in declared_settings(kind).items():
         if declaration.node is not declaration.type:
             yield prefix + name, declaration
         if declaration.node:
@@ -104,14 +104,14 @@ def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, Declar
 
 def list_sections() -> Iterator[Section]:
     """Yield all sections: the keys at the top, the nodes, and of each group one section per kind of keys."""
-    yield from (Section("", kind) for kind in (Common, Running))
+    yield from (Section("", kind) for kind in (Common, ConductKeys))
     yield from (Section(name, kind) for name, kind in NODES.items())
     for group, kinds in CHOICES.items():
         choices = [*_list_choices(group)]
         for name, kind in kinds.items():
             yield Section(group, kind, tuple(choice for base, choice in choices if base == name))
     yield Section("", Testbed, verb=_OF_TESTBED)
-    for name, declaration in declared(Testbed).items():
+    for name, declaration in declared_settings(Testbed).items():
         if declaration.node is not None:
             yield Section(name, declaration.node, verb=_OF_TESTBED)
 
@@ -144,7 +144,7 @@ def list_yaml_files(entry: Traversable) -> Iterator[Traversable]:
         yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
 
 
-def format_default(declaration: Declared) -> str:
+def format_default(declaration: DeclaredSetting) -> str:
     """Return a default as a user types it; an ellipsis if there is no default."""
     if declaration.default == MISSING:
         return "…"
@@ -187,7 +187,7 @@ def describe_key(word: str) -> Iterator[str]:
                 yield from (f"  {name:9} {text}" for name, text in _describe_setting(declaration).items() if text)
 
 
-def _describe_setting(declaration: Declared) -> dict[str, str]:
+def _describe_setting(declaration: DeclaredSetting) -> dict[str, str]:
     """Return the facts of a setting (type, range, unit, default) by their labels; empty texts for missing ones."""
     type_text = f"one of {', '.join(declaration.words)}" if declaration.words else declaration.legal_type
     return {
@@ -228,7 +228,7 @@ def _heading_anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def _format_table_row(key: str, declaration: Declared) -> str:
+def _format_table_row(key: str, declaration: DeclaredSetting) -> str:
     same_cell = "" if declaration.setting.cell else " Does not change the id of the cell."
     return (
         f"| `{key}` | `{format_default(declaration)}` | {declaration.legal} | {declaration.setting.help}.{same_cell} |"

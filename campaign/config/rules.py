@@ -19,9 +19,9 @@ from jobs import steps
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.judging import intervals
 from jobs.model.conduct import Flat, Point
-from jobs.model.declared import declared
-from jobs.model.settings import flat
-from jobs.parser import nearest
+from jobs.model.declared import declared_settings
+from jobs.model.settings import flat_items
+from jobs.parser import nearest_hint
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group `cluster`
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # a part of cell ids, file names and scripts
@@ -81,7 +81,7 @@ def check_point(point: Point, values: Flat | None = None) -> None:
 
     `values` are the same settings by dotted keys, if the caller has them.
     """
-    values = dict(flat(point)) if values is None else values
+    values = dict(flat_items(point)) if values is None else values
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
     _check_texts(
         values,
@@ -92,7 +92,7 @@ def check_point(point: Point, values: Flat | None = None) -> None:
     accelerators = (values["accelerator.name"],) if is_defined else ACCELERATORS
     for group, legal in (("benchmark", benchmarks()), ("cluster", CLUSTERS), ("accelerator", accelerators)):
         if (name := values[f"{group}.name"]) not in legal:
-            raise UsageError(f"{group}.name={name} is no {group}", nearest(name, legal))
+            raise UsageError(f"{group}.name={name} is no {group}", nearest_hint(name, legal))
     _check_script_texts(point)
     _check_numbers_of_runs(values)
     _check_benchmark(values, point)
@@ -154,7 +154,7 @@ def _check_profile_steps(text: str) -> None:
     """Refuse a window of profiled steps that cannot be read."""
     try:
         if text != steps.NONE:
-            steps.window(text)
+            steps.step_window(text)
     except ValueError:
         raise UsageError(
             f"profile.tensorflow={text} is no window of steps", "5-15, from the fifth step to the 15th; all; or none"
@@ -165,7 +165,7 @@ def _check_benchmark(values: Flat, point: Point) -> None:
     """Refuse keys of another benchmark, and settings that the benchmark itself refuses."""
     name = values["benchmark.name"]
     benchmark = benchmarks()[name]
-    if point["benchmark"].keys() != declared(benchmark.keys).keys():
+    if point["benchmark"].keys() != declared_settings(benchmark.keys).keys():
         raise UsageError(f"benchmark.name={name} does not fit the other keys of benchmark", f"write benchmark={name}")
     if values["nodes"] > 1 and not benchmark.several_nodes:
         benchmark_names = names_of("several_nodes")

@@ -11,7 +11,7 @@ from campaign.errors import UsageError, refuse
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.errors import FolderError
 from jobs.model.conduct import Flat
-from jobs.objects.address import is_endpoint, is_prefix, is_region, shown, storage_of
+from jobs.objects.address import address_without_secrets, is_endpoint, is_prefix, is_region, storage_of
 
 STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # keys of storages with a name and a root
 _RANK = "{rank}"
@@ -105,7 +105,7 @@ def endpoint_refusals(key: str, values: Flat) -> Iterator[tuple[str, str]]:
     """Yield a refusal, with its cure, if an endpoint is no address, or has a password, which records would show."""
     if not is_endpoint(text := values[key]):
         yield (
-            f"{key}={shown(text)!r} is no address of an object store",
+            f"{key}={address_without_secrets(text)!r} is no address of an object store",
             "https://HOST or http://HOST:PORT alone; credentials come from the environment",
         )
 
@@ -163,7 +163,9 @@ def _check_bucket(key: str, values: Flat) -> None:
     try:
         storage_of(root)
     except FolderError as error:
-        raise UsageError(f"checkpoint.slow.root={shown(root)}: {error.message}", error.hint) from error
+        raise UsageError(
+            f"checkpoint.slow.root={address_without_secrets(root)}: {error.message}", error.hint
+        ) from error
 
 
 def _check_staging(rule: str, benchmark: str, node_root: str | None) -> None:
@@ -252,9 +254,9 @@ def _check_images(values: Flat) -> None:
 @lru_cache
 def _count_files(parameters: tuple[tuple[str, float], ...]) -> int:
     """Return the number of files of a data set; refuse impossible ones, such as JPEGs with too many bytes per pixel."""
-    from jobs.data.specs import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
+    from jobs.data.specs import dataset_spec  # noqa: PLC0415 - numpy, only where there is a cell
 
     try:
-        return spec_of(dict(parameters)).files
+        return dataset_spec(dict(parameters)).files
     except ValueError as error:
         raise UsageError(f"dataset: {error}", "see `python -m campaign help dataset`") from error

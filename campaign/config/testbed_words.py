@@ -17,8 +17,8 @@ from campaign.config.tree import convert_node
 from campaign.errors import UsageError
 from campaign.testbed.s3 import StoreRequest
 from campaign.testbed.spec import GB, KINDS, Model, Speed, StorageRequest, Testbed
-from jobs.model.declared import declared
-from jobs.parser import nearest
+from jobs.model.declared import declared_settings
+from jobs.parser import nearest_hint
 
 _FUSE = Path("/dev/fuse")
 
@@ -42,7 +42,7 @@ def requested_store(words: Sequence[str]) -> StoreRequest | None:
     """Return the object store that the overrides ask for, None if they ask for none; raises UsageError."""
     values = _compose_values(words)
     if (storage := values["s3_on"]) is not None and storage not in KINDS:
-        raise UsageError(f"s3_on: there is no '{storage}'", nearest(storage, KINDS))
+        raise UsageError(f"s3_on: there is no '{storage}'", nearest_hint(storage, KINDS))
     return StoreRequest(storage, round(values["s3_size_gb"] * GB), values["s3_cached"]) if values["s3"] else None
 
 
@@ -54,7 +54,7 @@ def _compose_values(words: Sequence[str]) -> dict[str, Any]:
     with explain_errors(), open_dict(config):
         config.pop("hydra")
         values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment] # a mapping
-    return convert_node(values, declared(Testbed))
+    return convert_node(values, declared_settings(Testbed))
 
 
 def missing_for_models() -> str | None:
@@ -68,7 +68,7 @@ def _check_names(names: list[str]) -> list[str]:
     """Return the names of storages, each once; raises UsageError for an unknown name, or without names."""
     for name in names:
         if name not in KINDS:
-            raise UsageError(f"storages: there is no '{name}'", nearest(name, KINDS))
+            raise UsageError(f"storages: there is no '{name}'", nearest_hint(name, KINDS))
     if not names:
         raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(KINDS)}")
     return list(dict.fromkeys(names))

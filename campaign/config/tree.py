@@ -12,52 +12,52 @@ from typing import Any
 from campaign.config.rules import HERE, ON_SLURM
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
-from jobs.model.conduct import Here, Limits, Point, Running, SiteKeys, Slurm, Trace
-from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
+from jobs.model.conduct import ConductKeys, Limits, LocalCluster, Point, SiteKeys, SlurmCluster, TraceSettings
+from jobs.model.declared import MISSING, DeclaredSetting, Keys, declared_defaults, declared_settings
 from jobs.model.settings import (
     Accelerator,
-    Buffered,
-    Climate,
+    BufferedCheckpoint,
+    ClimateDataset,
     Common,
-    Defined,
-    Direct,
-    Executables,
-    Folder,
-    Hep,
-    Named,
+    DefinedAccelerator,
+    DirectCheckpoint,
+    ExecutableDataset,
+    FolderDataset,
+    HepDataset,
+    ImageDataset,
+    NodeWithName,
     ObjectStorage,
     Profile,
-    Samples,
+    SampleDataset,
     Storage,
-    Synthetic,
-    flat,
+    flat_items,
 )
-from jobs.parser import nearest
+from jobs.parser import nearest_hint
 
-Declaration = Declared | tuple[type[Keys], ...]
+Declaration = DeclaredSetting | tuple[type[Keys], ...]
 """The declaration of a key: a setting, or the kinds of settings that a node may have."""
 CHOICES: dict[str, dict[str, type[Keys]]] = {
     "benchmark": {name: each.keys for name, each in benchmarks().items()},
     "dataset": {
-        "synthetic": Synthetic,
-        "executables": Executables,
-        "samples": Samples,
-        "hep": Hep,
-        "climate": Climate,
-        "folder": Folder,
+        "synthetic": ImageDataset,
+        "executables": ExecutableDataset,
+        "samples": SampleDataset,
+        "hep": HepDataset,
+        "climate": ClimateDataset,
+        "folder": FolderDataset,
     },
     "site": {"site": SiteKeys},  # before the groups that take values from it: a wrong value is reported by its own key
     "storage": {"posix": Storage, "s3": ObjectStorage},
-    "accelerator": {"accelerator": Accelerator, "defined": Defined},
-    "checkpoint": {"none": Named, "direct": Direct, "buffered": Buffered},
-    "cluster": {"here": Here, "slurm": Slurm},
+    "accelerator": {"accelerator": Accelerator, "defined": DefinedAccelerator},
+    "checkpoint": {"none": NodeWithName, "direct": DirectCheckpoint, "buffered": BufferedCheckpoint},
+    "cluster": {"here": LocalCluster, "slurm": SlurmCluster},
 }
 """The groups, with the kinds of settings of their choices."""
-NODES: dict[str, type[Keys]] = {"profile": Profile, "trace": Trace, "checks": Limits}
+NODES: dict[str, type[Keys]] = {"profile": Profile, "trace": TraceSettings, "checks": Limits}
 ROOT: dict[str, Declaration] = {
     **{group: tuple(kinds.values()) for group, kinds in CHOICES.items()},
-    **declared(Common),
-    **declared(Running),
+    **declared_settings(Common),
+    **declared_settings(ConductKeys),
     **{name: (kind,) for name, kind in NODES.items()},
 }
 """The keys of the configuration."""
@@ -65,7 +65,7 @@ LISTS = frozenset(
     f"{group}.{name}"
     for group, kinds in CHOICES.items()
     for kind in kinds.values()
-    for name, each in declared(kind).items()
+    for name, each in declared_settings(kind).items()
     if each.scalar is list
 )
 """The keys, all below a group, whose values are lists: a comma separates items there, not values of a sweep."""
@@ -81,9 +81,9 @@ def require_keys(node: Any, declarations: Mapping[str, Declaration] = ROOT, path
     _require_own_keys(node, declarations, path)
     for key, declaration in declarations.items():
         if isinstance(declaration, tuple):
-            require_keys(node[key], declared(closest_kind(node[key], declaration)), f"{path}{key}.")
+            require_keys(node[key], declared_settings(closest_kind(node[key], declaration)), f"{path}{key}.")
         elif declaration.node is not None and declaration.node is declaration.type:
-            require_keys(node[key], declared(declaration.node), f"{path}{key}.")
+            require_keys(node[key], declared_settings(declaration.node), f"{path}{key}.")
 
 
 def _require_own_keys(node: Any, declarations: Mapping[str, Declaration], path: str) -> None:
@@ -121,22 +121,22 @@ def convert_node(node: Any, declarations: Mapping[str, Declaration], path: str =
 
 def _convert(value: Any, declaration: Declaration, key: str) -> Any:
     if isinstance(declaration, tuple):
-        return convert_node(value, declared(closest_kind(value, declaration)), f"{key}.")
+        return convert_node(value, declared_settings(closest_kind(value, declaration)), f"{key}.")
     if declaration.node is None or not isinstance(value, dict):
         return convert_value(value, declaration, key)
     if declaration.node is declaration.type:
-        return convert_node(value, declared(declaration.node), f"{key}.")
+        return convert_node(value, declared_settings(declaration.node), f"{key}.")
     return {
         str(name): convert_node(
-            {**defaults(declaration.node), **named_node} if isinstance(named_node, dict) else named_node,
-            declared(declaration.node),
+            {**declared_defaults(declaration.node), **named_node} if isinstance(named_node, dict) else named_node,
+            declared_settings(declaration.node),
             f"{key}.{name}.",
         )
         for name, named_node in value.items()
     }
 
 
-def convert_value(value: Any, declaration: Declared, key: str) -> Any:
+def convert_value(value: Any, declaration: DeclaredSetting, key: str) -> Any:
     """Return one value in the type of its setting, or raise UsageError; `key` is its dotted key."""
     try:
         return declaration.read(value)
@@ -145,7 +145,7 @@ def convert_value(value: Any, declaration: Declared, key: str) -> Any:
         raise UsageError(f"{key}={'null' if value is None else value} {fault}", cure) from error
 
 
-def find_declaration(point: Mapping[str, Any], key: str) -> Declared | None:
+def find_declaration(point: Mapping[str, Any], key: str) -> DeclaredSetting | None:
     """Return the declaration of a dotted key in a point; None for a free key, such as an option of sbatch."""
     declarations: Mapping[str, Declaration] = ROOT
     node: Any = point
@@ -155,22 +155,22 @@ def find_declaration(point: Mapping[str, Any], key: str) -> Declared | None:
             return None
         node = node[part]
         if isinstance(node_declaration, tuple):
-            declarations = declared(closest_kind(node, node_declaration))
+            declarations = declared_settings(closest_kind(node, node_declaration))
         elif node_declaration.node:
             declarations = (
-                declared(node_declaration.node)
+                declared_settings(node_declaration.node)
                 if node_declaration.node is node_declaration.type
                 else dict.fromkeys(node, (node_declaration.node,))
             )
         else:
             return None
     declaration = declarations.get(last)
-    return declaration if isinstance(declaration, Declared) else None
+    return declaration if isinstance(declaration, DeclaredSetting) else None
 
 
 def non_default_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that differ from their default, by dotted key."""
-    declarations = ((key, value, find_declaration(settings, key)) for key, value in flat(settings))
+    declarations = ((key, value, find_declaration(settings, key)) for key, value in flat_items(settings))
     return {
         key: value
         for key, value, declaration in declarations
@@ -181,7 +181,7 @@ def non_default_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def closest_kind(node: Any, kinds: tuple[type[Keys], ...]) -> type[Keys]:
     """Return the kind of settings whose keys are most like those of a node."""
     keys = set(node) if isinstance(node, dict) else set()
-    return min(kinds, key=lambda kind: len(declared(kind).keys() ^ keys))
+    return min(kinds, key=lambda kind: len(declared_settings(kind).keys() ^ keys))
 
 
 def unknown_key_error(full_key: str, siblings: Iterable[Any]) -> UsageError:
@@ -191,8 +191,8 @@ def unknown_key_error(full_key: str, siblings: Iterable[Any]) -> UsageError:
         hint = f"write +{full_key}=…"
     elif path == "site.storages":
         hint = f"describe it in your site's file, or here: +{full_key}.root=…; or set storage.root=…"
-    elif path == "cluster" and word in declared(Slurm):
+    elif path == "cluster" and word in declared_settings(SlurmCluster):
         hint = f"it is a key of cluster=slurm: cluster=slurm {full_key}=…"
     else:
-        hint = nearest(word, map(str, siblings), prefix=path + dot)
+        hint = nearest_hint(word, map(str, siblings), prefix=path + dot)
     return UsageError(f"unknown key '{full_key}'", hint)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cli import run
 from campaign.config.command_line import CommandLine
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError
 from jobs.judging import stopping
 from jobs.model import reading
@@ -133,7 +133,7 @@ class Target:
         wish = self.plan(Setup(1), 1).entries[0].cell.id
         decided: dict[str, int] = {}
         with suppress(OSError, ValueError):  # there is none, or it is damaged: decided anew
-            decided = reading.read(kept, dict[str, Files]) if kept else {}
+            decided = reading.read_json(kept, dict[str, Files]) if kept else {}
         files = decided.get(wish, max(1, min(wanted, most)))
         self.point = {**self.point, "dataset": {**own, "files": files}}
         if kept and self.most_accelerators():
@@ -193,7 +193,7 @@ class Target:
             if outcome.late or len(outcome.runs) >= runs:
                 return outcome
             if tries_left:
-                console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
+                console.say(f"{self.name}: {describe_setup(setup)}, {count_noun(runs, 'run')}")
                 plan = run_cells(plan, words, self.split)
         raise no_runs_error(plan, plan.entries[0])
 
@@ -205,7 +205,7 @@ def run_cells(plan: Plan, words: Sequence[str], split: CommandLine) -> Plan:
     return plan.refresh()
 
 
-def no_runs_error(plan: Plan, entry: Entry) -> CampaignError:
+def no_runs_error(plan: Plan, entry: PlannedCell) -> CampaignError:
     """Return the error for a cell that lacks runs that count."""
     record, fault = plan.verdicts.read(plan.folder.record(entry.cell.id))
     why = fault or (record and record.get("reason")) or "it has no runs"
@@ -216,7 +216,7 @@ def no_runs_error(plan: Plan, entry: Entry) -> CampaignError:
 def describe_setup(setup: Setup) -> str:
     """Return a probe in words."""
     step = f" with steps of {setup.step_s:.4g} s" if setup.step_s else ""
-    return f"{counted(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
+    return f"{count_noun(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
 
 
 def read_outcome(plan: Plan, setup: Setup) -> Outcome:
@@ -224,7 +224,7 @@ def read_outcome(plan: Plan, setup: Setup) -> Outcome:
     record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
     if not record:
         return Outcome(setup)
-    valid = stopping.measured(record, "valid")
-    late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
+    valid = stopping.measured_runs(record, "valid")
+    late = [each for each in stopping.measured_runs(record, "invalid") if each.get("cause") == "on_time"]
     is_late = len(late) > 1 and len(late) >= len(valid)
     return Outcome(setup, valid, is_late, record.get("looser_checks", ()))

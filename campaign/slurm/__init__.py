@@ -1,1 +1,1 @@
-"""Call Slurm's commands and read their answers; this room knows nothing of campaigns."""
+"""Call Slurm's commands and read their answers; this package knows nothing of campaigns."""

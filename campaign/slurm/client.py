@@ -32,7 +32,7 @@ _SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
 _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
 
 
-class Refusal(StrEnum):
+class SubmissionRefusal(StrEnum):
     """The reason why sbatch did not take a script."""
 
     NO_ANSWER = "no_answer"  # Slurm may have taken it
@@ -42,9 +42,9 @@ class Refusal(StrEnum):
 
 
 _REFUSAL_TEXTS = {
-    Refusal.NO_ANSWER: re.compile("timed out|Unable to contact", re.IGNORECASE),
-    Refusal.TOO_MANY_NOW: re.compile("MaxSubmit|accounting/QOS policy", re.IGNORECASE),
-    Refusal.NODES_AWAY: re.compile("node configuration is not available"),
+    SubmissionRefusal.NO_ANSWER: re.compile("timed out|Unable to contact", re.IGNORECASE),
+    SubmissionRefusal.TOO_MANY_NOW: re.compile("MaxSubmit|accounting/QOS policy", re.IGNORECASE),
+    SubmissionRefusal.NODES_AWAY: re.compile("node configuration is not available"),
 }
 _UNCONFIGURED = "configuration source"  # in "Could not establish a configuration source"
 
@@ -134,23 +134,23 @@ def ask_for_lines(key: str, *words: str, patient: bool = False) -> list[dict[str
 class RefusedError(Exception):
     """Raised if sbatch did not take a script; `refusal` says why, the text has sbatch's message."""
 
-    def __init__(self, words: str, refusal: Refusal | None = None) -> None:
+    def __init__(self, words: str, refusal: SubmissionRefusal | None = None) -> None:
         super().__init__(words)
         refusals = (code for code, pattern in _REFUSAL_TEXTS.items() if pattern.search(words))
-        self.refusal = refusal or next(refusals, Refusal.OTHER)
+        self.refusal = refusal or next(refusals, SubmissionRefusal.OTHER)
 
 
-class Answer(NamedTuple):
+class SubmissionAnswer(NamedTuple):
     """The output of sbatch, and its messages; `refusal` is None if sbatch accepted the script."""
 
-    refusal: Refusal | None
+    refusal: SubmissionRefusal | None
     printed: str
     words: str
 
     @property
     def is_accepted(self) -> bool | None:
         """Return whether sbatch accepted the script; None if that is unknown."""
-        return None if self.refusal == Refusal.NO_ANSWER else self.refusal is None
+        return None if self.refusal == SubmissionRefusal.NO_ANSWER else self.refusal is None
 
 
 def submit_script(script: Path) -> str:
@@ -162,17 +162,17 @@ def submit_script(script: Path) -> str:
     return job[1]
 
 
-def call_sbatch(*words: str, script: str | None = None) -> Answer:
+def call_sbatch(*words: str, script: str | None = None) -> SubmissionAnswer:
     """Call ``sbatch`` and return its answer, which may take a minute; `script` is its input if no file is named."""
     try:
         with _announce_wait(_SUBMIT_S):
             process = _run_client("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
     except subprocess.TimeoutExpired:
-        return Answer(Refusal.NO_ANSWER, "", f"sbatch timed out after {_SUBMIT_S:.0f} s")
+        return SubmissionAnswer(SubmissionRefusal.NO_ANSWER, "", f"sbatch timed out after {_SUBMIT_S:.0f} s")
     except OSError as error:
-        return Answer(Refusal.NO_ANSWER, "", f"sbatch does not answer: {error}")
+        return SubmissionAnswer(SubmissionRefusal.NO_ANSWER, "", f"sbatch does not answer: {error}")
     messages = "; ".join(_SBATCH_SAYS.findall(process.stderr)) or " ".join(process.stderr.split())
-    return Answer(RefusedError(messages).refusal if process.returncode else None, process.stdout, messages)
+    return SubmissionAnswer(RefusedError(messages).refusal if process.returncode else None, process.stdout, messages)
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def _announce_wait(up_to_s: float) -> Iterator[None]:
 def _run_client(
     *words: str, timeout_s: float = _TIMEOUT_S, text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return programs.run(words, clean_environment(), timeout=timeout_s, text=text)
+    return programs.run_program(words, clean_environment(), timeout=timeout_s, text=text)
 
 
 def has_cluster() -> bool:
@@ -207,7 +207,7 @@ def has_cluster() -> bool:
 
 
 @dataclass(frozen=True)
-class Facts:
+class SlurmConfig:
     """The output of ``scontrol show config``; its text is empty if the controller does not answer."""
 
     text: str
@@ -251,9 +251,9 @@ class Facts:
         return max(1, int(self._values.get("MaxArraySize", "1001")))
 
 
-def read_facts() -> Facts:
+def read_facts() -> SlurmConfig:
     """Ask the controller for the configuration of its cluster."""
-    return Facts(ask_slurm("scontrol", "show", "config") or "")
+    return SlurmConfig(ask_slurm("scontrol", "show", "config") or "")
 
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):\d+")

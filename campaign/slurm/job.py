@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeGuard
 
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.slurm import client
 from jobs.model.conduct import Cluster
 from jobs.system.files import write_json
@@ -107,7 +107,7 @@ def was_restarted_too_often(cluster: Cluster, fault: Path) -> bool:
     """Return whether Slurm restarted this job more often than `max_requeues` allows; the file `fault` then says so."""
     if number_of_restarts() <= cluster["max_requeues"]:
         return False
-    message = f"Slurm began the job again {counted(number_of_restarts(), 'time')}"
+    message = f"Slurm began the job again {count_noun(number_of_restarts(), 'time')}"
     write_json(fault, {"message": message, "hint": "cluster.max_requeues=… allows more; the same command tries again"})
     return True
 
@@ -123,7 +123,7 @@ def requeue_or_explain(cluster: Cluster, fault: Path, reason: str | None = None)
     may_requeue = number_of_restarts() < cluster["max_requeues"]
     if may_requeue and requeue_job():
         return
-    times = counted(number_of_restarts() + 1, "time")
+    times = count_noun(number_of_restarts() + 1, "time")
     message = f"the time limit of {cluster['timeout_min']} min was reached {times}"
     hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
     if reason:

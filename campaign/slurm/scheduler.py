@@ -178,7 +178,7 @@ def list_tasks(names: Iterable[str], ask: Callable[..., str | None] = client.ask
 class Scheduler:
     """The tasks of some jobs, as the scheduler last described them."""
 
-    facts: client.Facts
+    facts: client.SlurmConfig
     names: Collection[str]  # job names to ask for
     since: str  # start of the period for the accounting: a date (ISO 8601) or ``now``
     ask: Callable[..., str | None] = client.ask_slurm

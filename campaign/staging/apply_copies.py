@@ -14,10 +14,10 @@ from campaign import console
 from campaign.cells.verdicts import Verdicts
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import observed
+from campaign.staging import observed_runs
 from campaign.staging import staging_plan as plans
-from campaign.staging.cost import Gain
-from campaign.staging.staging_plan import RULES, Plan
+from campaign.staging.cost import PredictedGain
+from campaign.staging.staging_plan import RULES, StagingPlan
 from jobs.data import staged_copies
 from jobs.errors import DatasetError
 from jobs.events.posix_window import Window
@@ -30,26 +30,26 @@ _LARGEST_DIFFERENCE = 0.01  # in read bytes, as a share, between two profiles of
 
 
 @dataclass(frozen=True)
-class Copying:
+class CopyRequest:
     """The files that a plan copies by the chosen rules."""
 
     folder: Path  # folder of the plan
-    plan: Plan
+    plan: StagingPlan
     files: Mapping[str, Sequence[staged_copies.File]]  # by rule
 
     @property
-    def wanted(self) -> list[staged_copies.File]:
+    def wanted_files(self) -> list[staged_copies.File]:
         """Return the sorted files of all rules, without repetition."""
         return sorted(set().union(*self.files.values()))
 
     def __str__(self) -> str:
         """Return a sentence on the files: their number and size, their source and their target."""
-        size_mb = sum(size for _, size, _ in self.wanted) / 1e6
-        amount = f"{console.counted(len(self.wanted), 'file')}, {size_mb:,.1f} MB"
-        return f"{amount}, of {self.plan['source']} would be copied to {plans.copies_of(self.plan)}"
+        size_mb = sum(size for _, size, _ in self.wanted_files) / 1e6
+        amount = f"{console.count_noun(len(self.wanted_files), 'file')}, {size_mb:,.1f} MB"
+        return f"{amount}, of {self.plan['source']} would be copied to {plans.copies_folder(self.plan)}"
 
 
-def copying(folder: Path, rules: Sequence[str]) -> Copying:
+def copy_request(folder: Path, rules: Sequence[str]) -> CopyRequest:
     """Return the files that the plan in `folder`, a folder of this user, would copy by these rules."""
     plan = _read_own_plan(folder)
     files_by_rule = {rule: [plan["listed"][index] for index in plan["rules"][rule]["files"]] for rule in rules}
@@ -58,14 +58,14 @@ def copying(folder: Path, rules: Sequence[str]) -> Copying:
         raise UsageError(
             f"the plan stages nothing by the rule {empty[0]}: {reason}", "--rule all copies all files anyway"
         )
-    return Copying(folder, plan, files_by_rule)
+    return CopyRequest(folder, plan, files_by_rule)
 
 
-def apply(copying: Copying, progress: Progress) -> dict[str, Path]:
+def apply_plan(copying: CopyRequest, progress: Progress) -> dict[str, Path]:
     """Copy the files and write one map per rule; return the paths of the maps by rule."""
-    plan, folder, wanted = copying.plan, copying.folder, copying.wanted
-    plans.made_home(Path(plan["root"]))
-    source, copies = Path(plan["source"]), plans.copies_of(plan)
+    plan, folder, wanted = copying.plan, copying.folder, copying.wanted_files
+    plans.copies_root(Path(plan["root"]))
+    source, copies = Path(plan["source"]), plans.copies_folder(plan)
     with _locked_copies(copies, source):
         missing = staged_copies.missing_copies(source, copies, wanted)
         done = len(wanted) - sum(map(len, missing))
@@ -85,13 +85,13 @@ def apply(copying: Copying, progress: Progress) -> dict[str, Path]:
     return {rule: folder / f"{rule}.json" for rule in copying.files}
 
 
-def undo(folder: Path) -> tuple[int, list[Path]]:
+def undo_plan(folder: Path) -> tuple[int, list[Path]]:
     """Remove the maps and the copies of a plan; return the number of removed copies, and the files that were kept.
 
     A copy is kept unless its original still exists unchanged: otherwise the only copy might be lost.
     """
     plan = _read_own_plan(folder)
-    source, copies = Path(plan["source"]), plans.copies_of(plan)
+    source, copies = Path(plan["source"]), plans.copies_folder(plan)
     for rule in plans.RULES:
         files.remove(folder / f"{rule}.json", missing_ok=True)
     if not copies.is_dir():
@@ -100,11 +100,13 @@ def undo(folder: Path) -> tuple[int, list[Path]]:
         return staged_copies.remove_copies(source, copies)
 
 
-def _read_own_plan(folder: Path) -> Plan:
+def _read_own_plan(folder: Path) -> StagingPlan:
     """Return the plan in a folder; raise EnvironmentFaultError if another user may have written it."""
-    plan = plans.load(folder)
+    plan = plans.load_plan(folder)
     owner = (folder / plans.NAME).lstat().st_uid
-    fault = files.distrust(folder) or (owner not in (0, os.geteuid()) and f"the plan is {files.user_name(owner)}'s")
+    fault = files.reason_to_distrust(folder) or (
+        owner not in (0, os.geteuid()) and f"the plan is {files.user_name(owner)}'s"
+    )
     if fault:
         raise EnvironmentFaultError(
             f"{fault}: it is not carried out", "make a plan of your own: python -m campaign stage plan"
@@ -115,17 +117,17 @@ def _read_own_plan(folder: Path) -> Plan:
 @contextmanager
 def _locked_copies(copies: Path, source: Path) -> Iterator[None]:
     try:
-        with staged_copies.locked(copies, source):
+        with staged_copies.lock_copies(copies, source):
             yield
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GainOutcome:
     """The predicted and the measured gain of bandwidth, as shares."""
 
-    predicted: Gain
+    predicted: PredictedGain
     measured: float  # by the medians of the runs
     low: float  # the slowest run with copies over the fastest run without
     high: float  # the fastest run with copies over the slowest run without
@@ -136,7 +138,7 @@ class Outcome:
         return abs((1 + self.measured) / (1 + self.predicted["gain"]) - 1) <= _TOLERANCE
 
 
-def outcomes_of_cells(verdicts: Verdicts, plan: Plan) -> dict[str, Outcome]:
+def outcomes_of_cells(verdicts: Verdicts, plan: StagingPlan) -> dict[str, GainOutcome]:
     """Return the outcome per rule: done cells with staged copies, compared with the cell of the plan's profile.
 
     Raises UsageError: no such cell is done, or the plan was not made from a cell.
@@ -159,7 +161,7 @@ def outcomes_of_cells(verdicts: Verdicts, plan: Plan) -> dict[str, Outcome]:
     return {rule: _outcome(plan, rule, _rates(origin), _rates(staged[rule])) for rule in rules}
 
 
-def outcomes_of_profiles(folder: Path, plan: Plan, paths: Sequence[Path]) -> dict[str, Outcome]:
+def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path]) -> dict[str, GainOutcome]:
     """Return the outcome per rule: profiles of a program that read the copies, compared with the plan's profile.
 
     `folder`: the folder of the plan and its maps. Raises UsageError: a profile has other reads, or no rule's copies.
@@ -167,8 +169,8 @@ def outcomes_of_profiles(folder: Path, plan: Plan, paths: Sequence[Path]) -> dic
     maps = {rule: staged_copies.load_map(path) for rule in RULES if (path := folder / f"{rule}.json").exists()}
     rates: dict[str, list[float]] = {}
     for path in paths:
-        window = observed.window_of(path)
-        rows_of_copies = observed.read_below(window, [map_of_rule.copies for map_of_rule in maps.values()])
+        window = observed_runs.read_complete_window(path)
+        rows_of_copies = observed_runs.files_only_read(window, [map_of_rule.copies for map_of_rule in maps.values()])
         rule = next(
             (rule for rule, map_of_rule in maps.items() if map_of_rule.files.keys() == rows_of_copies.keys()), None
         )
@@ -181,9 +183,9 @@ def outcomes_of_profiles(folder: Path, plan: Plan, paths: Sequence[Path]) -> dic
     }
 
 
-def _bytes_of_plan(window: Window, plan: Plan, rows_of_copies: Mapping[str, Sequence[int]], path: Path) -> float:
+def _bytes_of_plan(window: Window, plan: StagingPlan, rows_of_copies: Mapping[str, Sequence[int]], path: Path) -> float:
     """Return the bytes read from the plan's files, originals and copies; raise UsageError for other reads."""
-    originals = observed.read_below(window, [Path(plan["source"]), Path(plan["called"])])
+    originals = observed_runs.files_only_read(window, [Path(plan["source"]), Path(plan["called"])])
     rows = [
         row
         for name, *_ in plan["listed"]
@@ -195,16 +197,16 @@ def _bytes_of_plan(window: Window, plan: Plan, rows_of_copies: Mapping[str, Sequ
         expected = f"{plan['origin']} {plan['read_bytes'] / 1e6:,.1f}"
         reason = f"{path} has read {read_bytes / 1e6:,.1f} MB of the plan's files, {expected}"
         raise UsageError(reason, "profile the same reads with the copies")
-    from_device = [row for row in rows if observed.has_device(Path(window.paths[row]))]
+    from_device = [row for row in rows if observed_runs.has_device(Path(window.paths[row]))]
     counted = int(window.counters["bytes_read"][from_device].sum())
-    if window.device_bytes is not None and window.device_bytes < observed.COLD_FROM * counted:
-        raise observed.from_memory_error(path, window.device_bytes, counted)
+    if window.device_bytes is not None and window.device_bytes < observed_runs.COLD_FROM * counted:
+        raise observed_runs.from_memory_error(path, window.device_bytes, counted)
     return read_bytes
 
 
-def _outcome(plan: Plan, rule: str, rates_without: Sequence[float], rates_with: Sequence[float]) -> Outcome:
+def _outcome(plan: StagingPlan, rule: str, rates_without: Sequence[float], rates_with: Sequence[float]) -> GainOutcome:
     median_gain = statistics.median(rates_with) / statistics.median(rates_without) - 1
-    return Outcome(
+    return GainOutcome(
         plan["rules"][rule]["gain"],
         median_gain,
         min(rates_with) / max(rates_without) - 1,
@@ -220,5 +222,5 @@ def _is_staged_version(recorded: Record, origin: Record) -> bool:
 
 def _rates(recorded: Record) -> list[float]:
     """Return the MB/s of each valid run that read, over the profiled window if there is one."""
-    runs: list[Any] = stopping.measured(recorded, "valid")
+    runs: list[Any] = stopping.measured_runs(recorded, "valid")
     return [rate for run in runs if (rate := run.get("profile", run).get("read_mb_per_s"))]

@@ -7,7 +7,7 @@ wait for one storage, a file's time is mostly that of other files. Then only the
 rate at which files were finished. The costs on a storage for one reader are measured by probes: existing files, or
 new files that are written, read and removed (`measure_costs`, `measure_costs_of_probe_files`).
 
-The gain lies between those of two kinds of storage. If a storage has one queue, each file that leaves it saves its cost
+The gain lies between those of two kinds of storage. If a storage has one queue, each moved file saves its cost
 there. If a storage serves all calls at once, the gain is small: tf.data keeps as many files in progress as it has
 threads, in order, so a file that is read faster still waits for the one before it. How near a storage is to one
 kind follows from how much less a file costs one of several readers than a single one; in doubt the lower gain is used.
@@ -26,7 +26,7 @@ from typing import Any, TypedDict
 import numpy as np
 from filelock import FileLock
 
-from campaign.staging.observed import Floats, Observed, Run
+from campaign.staging.observed_runs import Floats, ObservedRuns, ProfiledRun
 from jobs.store import transfer
 from jobs.system import files, page_cache
 
@@ -45,7 +45,7 @@ _ROUNDS, _PROBE_DRAWS = 3, 100
 
 
 @dataclass(frozen=True)
-class Cost:
+class ReadCost:
     """The cost of reading a file: seconds per seek and seconds per byte."""
 
     seek_s: float
@@ -56,7 +56,7 @@ class Cost:
         return self.seek_s * seeks + self.byte_s * sizes
 
 
-class Gain(TypedDict):
+class PredictedGain(TypedDict):
     """The predicted gain of a run's bandwidth, as a share, with a 95 % interval (`low` to `high`)."""
 
     gain: float
@@ -64,7 +64,7 @@ class Gain(TypedDict):
     high: float
 
 
-def fit_cost(seeks: Floats, sizes: Floats, seconds: Floats) -> Cost:
+def fit_cost(seeks: Floats, sizes: Floats, seconds: Floats) -> ReadCost:
     """Return both costs, fitted by least squares; neither is negative, and their sum equals that of `seconds`."""
     rows = np.stack((seeks, sizes), axis=1).astype(float)
     costs, *_ = np.linalg.lstsq(rows, seconds, rcond=None)
@@ -73,14 +73,14 @@ def fit_cost(seeks: Floats, sizes: Floats, seconds: Floats) -> Cost:
         costs = np.zeros(2)
         costs[positive] = seconds.sum() / rows[:, positive].sum()
     scale = seconds.sum() / (rows @ costs).sum()
-    return Cost(*(costs * scale).tolist())
+    return ReadCost(*(costs * scale).tolist())
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowStorageCost:
     """The cost of a profile's files on the slow storage, in a run; arrays have the shape (files,)."""
 
-    cost: Cost
+    cost: ReadCost
     seconds: Floats
     seeks: Floats
     sizes: Floats
@@ -89,7 +89,7 @@ class Slow:
     waits: Floats | None = None
 
     def remaining(
-        self, moved: Any, fast_cost: Cost, single_reader_cost: Cost | None = None, parallel: float = 1.0
+        self, moved: Any, fast_cost: ReadCost, single_reader_cost: ReadCost | None = None, parallel: float = 1.0
     ) -> float:
         """Return the share of the time in calls that remains after the files of the mask `moved` have moved.
 
@@ -105,7 +105,7 @@ class Slow:
         power = min(1.0, max(0.0, float(np.log(faster) / np.log(self.calls_at_once)) / _PARALLEL))
         return float((max(unmoved_s, moved_s) / total) ** (1 - power) * parallel**power)
 
-    def remaining_in_parallel(self, moved: Any, fast_cost: Cost) -> float:
+    def remaining_in_parallel(self, moved: Any, fast_cost: ReadCost) -> float:
         """Return the remaining share (see `remaining`) for a slow storage that serves all calls at full speed."""
         if self.waits is None:
             return 1.0
@@ -126,7 +126,7 @@ def _taken_s(waits: Floats, window: int) -> float:
     return taken_at_s[-1]
 
 
-def on_slow(observed: Observed) -> Slow:
+def slow_storage_cost(observed: ObservedRuns) -> SlowStorageCost:
     """Return the cost of the files on the slow storage, from the profiled runs."""
     runs = observed.runs
     seeks, sizes = (np.mean([getattr(run, key) for run in runs], axis=0) for key in ("seeks", "bytes_read"))
@@ -137,19 +137,19 @@ def on_slow(observed: Observed) -> Slow:
         seconds = cost.of(seeks, sizes)
         seconds *= np.mean([run.in_calls_s for run in runs]) / seconds.sum()
         waits = np.array([run.spent_s for run in runs])
-        return Slow(cost, seconds, seeks, sizes, observed.calls_at_once, waits)
+        return SlowStorageCost(cost, seconds, seeks, sizes, observed.calls_at_once, waits)
     spent_s = np.array([run.spent_s for run in runs])
     seeks_of_rows, bytes_of_rows = (
         np.concatenate([getattr(run, key) for run in runs]) for key in ("seeks", "bytes_read")
     )
     cost = fit_cost(seeks_of_rows, bytes_of_rows, spent_s.ravel())
     residual_s = spent_s - [cost.of(run.seeks, run.bytes_read) for run in runs]
-    return Slow(
+    return SlowStorageCost(
         cost, (spent_s - residual_s).mean(axis=0) + _repeated(residual_s) * residual_s.mean(axis=0), seeks, sizes
     )
 
 
-def _groups(run: Run, at_once: float) -> tuple[Floats, Floats, Floats]:
+def _groups(run: ProfiledRun, at_once: float) -> tuple[Floats, Floats, Floats]:
     """Return seeks, bytes and seconds of groups of files; the files of a group were finished in succession."""
     order = np.argsort(run.ended_s)
     size = min(max(1, len(order) // _FEWEST_GROUPS), max(4, round(at_once)))
@@ -170,9 +170,13 @@ def _repeated(own_s: Floats) -> float:
     return max(0.0, 1 - chance / between) if between else 0.0
 
 
-def gain(
-    observed: Observed, slow: Slow, fast_costs: Sequence[Cost], single_reader_costs: Sequence[Cost | None], moved: Any
-) -> Gain:
+def predict_gain(
+    observed: ObservedRuns,
+    slow: SlowStorageCost,
+    fast_costs: Sequence[ReadCost],
+    single_reader_costs: Sequence[ReadCost | None],
+    moved: Any,
+) -> PredictedGain:
     """Return the predicted gain of a run if the files of the mask `moved` move to the fast storage.
 
     `fast_costs`: costs on the fast storage; `single_reader_costs`: costs on the slow storage for a single reader (None
@@ -180,7 +184,7 @@ def gain(
     probes. The bounds follow from the spread of the runs, of the files' times and of the probes.
     """
     if not moved.any():
-        return Gain(gain=0.0, low=0.0, high=0.0)
+        return PredictedGain(gain=0.0, low=0.0, high=0.0)
     runs, total_s, parallel = observed.runs, float(slow.seconds.sum()), slow.remaining_in_parallel(moved, fast_costs[0])
     wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
 
@@ -217,10 +221,10 @@ def gain(
             predict_gain(slow.remaining(moved, fast_costs[0], slow.cost), *means),
             predict_gain(parallel, *means),
         ]
-    return Gain(gain=predicted, low=min(bounds), high=max(bounds))
+    return PredictedGain(gain=predicted, low=min(bounds), high=max(bounds))
 
 
-def measure_costs_of_probe_files(folder: Path, sizes: Floats) -> list[Cost]:
+def measure_costs_of_probe_files(folder: Path, sizes: Floats) -> list[ReadCost]:
     """Return the costs of new files of these sizes in `folder`: first from all probes, then from draws of probes."""
     probe_sizes = np.quantile(sizes, (np.arange(_PROBES) + 0.5) / _PROBES).astype(int)
     probe_sizes = np.minimum(probe_sizes, _MOST_BYTES // _PROBES)
@@ -228,7 +232,7 @@ def measure_costs_of_probe_files(folder: Path, sizes: Floats) -> list[Cost]:
         return measure_costs(paths)
 
 
-def measure_costs(paths: Sequence[Path]) -> list[Cost]:
+def measure_costs(paths: Sequence[Path]) -> list[ReadCost]:
     """Return the costs of cold files for one reader: first from all files, then from random draws of the files.
 
     The median of three reads of a file counts, so that a disturbance of one read does not.
@@ -259,7 +263,7 @@ def _probe_files(folder: Path, sizes: Sequence[int]) -> Iterator[list[Path]]:
         try:
             paths = [probe_folder / str(number) for number in range(len(sizes))]
             for path, size in zip(paths, sizes, strict=True):
-                with files.whole(path, durable=False) as file:
+                with files.write_whole(path, durable=False) as file:
                     file.write(os.urandom(size))
             transfer.sync_files(paths, [probe_folder])
             yield paths

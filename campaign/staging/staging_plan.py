@@ -14,11 +14,11 @@ from msgspec import Meta
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost
-from campaign.staging.observed import Floats, Observed
+from campaign.staging.observed_runs import Floats, ObservedRuns
 from campaign.storage import roots
 from jobs.data import staged_copies
 from jobs.data.staged_copies import FOLDER as COPIES
-from jobs.data.staged_copies import identity
+from jobs.data.staged_copies import file_identity
 from jobs.model import reading
 from jobs.system import files
 from jobs.system.device import device_of
@@ -34,15 +34,15 @@ Some = Annotated[float, Meta(gt=0)]
 """An amount above 0, of which shares can be computed."""
 
 
-class Rule(TypedDict):
+class RuleResult(TypedDict):
     """The files that one rule moves (indices into `listed`), their bytes, and the predicted gain."""
 
     files: list[Annotated[int, Meta(ge=0)]]
     bytes: int
-    gain: cost.Gain
+    gain: cost.PredictedGain
 
 
-class Plan(TypedDict):
+class StagingPlan(TypedDict):
     """The content of ``plan.json``."""
 
     schema: int
@@ -64,13 +64,13 @@ class Plan(TypedDict):
     left_out: int  # files that are links, empty or missing
     from_memory: dict[str, float] | None  # `FromMemory`; None: unknown
     listed: list[staged_copies.File]  # the files that can be copied
-    rules: dict[str, Rule]
+    rules: dict[str, RuleResult]
 
 
-def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
+def make_plan(observed: ObservedRuns, root: Path, capacity_bytes: int) -> StagingPlan:
     """Measure the fast storage below `root`, and return the plan."""
-    slow = cost.on_slow(observed)
-    identities = [identity(observed.source / name) for name in observed.names]
+    slow = cost.slow_storage_cost(observed)
+    identities = [file_identity(observed.source / name) for name in observed.names]
     size = np.array([file_identity[0] if file_identity else 0 for file_identity in identities], float)
     movable = size > 0
     if not movable.any():
@@ -78,18 +78,18 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
             f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
             "make the plan on a machine that has the files",
         )
-    fast = cost.measure_costs_of_probe_files(made_home(root), size[movable])
+    fast = cost.measure_costs_of_probe_files(copies_root(root), size[movable])
     single_reader = _single_reader_costs(observed, movable)
     saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
     rules = {}
     for rule in RULES:
         moved = movable if rule == "all" else _select_files(rule, size, saved_s, capacity_bytes)
-        rules[rule] = _rule(moved, movable, size, cost.gain(observed, slow, fast, single_reader, moved))
+        rules[rule] = _rule(moved, movable, size, cost.predict_gain(observed, slow, fast, single_reader, moved))
     # With fewer parallel requests on the slow storage, files that are expensive for their size may not be the best.
     rules["advised"] = max((rules[rule] for rule in RULES[:3]), key=lambda rule: rule["gain"]["gain"])
     why_not = _why_not(observed, root, rules["advised"])
     if why_not:
-        rules["advised"] = _rule(movable & False, movable, size, cost.Gain(gain=0.0, low=0.0, high=0.0))
+        rules["advised"] = _rule(movable & False, movable, size, cost.PredictedGain(gain=0.0, low=0.0, high=0.0))
     wall_s, read_bytes = float(np.mean([run.wall_s for run in observed.runs])), float(slow.sizes[movable].sum())
     return {
         "schema": SCHEMA,
@@ -119,7 +119,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
     }
 
 
-def _single_reader_costs(observed: Observed, movable: Any) -> Sequence[cost.Cost | None]:
+def _single_reader_costs(observed: ObservedRuns, movable: Any) -> Sequence[cost.ReadCost | None]:
     """Return the costs of files for a single reader on the slow storage; None if the profile has a single reader."""
     if observed.calls_at_once <= cost.ONE_AT_A_TIME:
         return [None]
@@ -140,7 +140,7 @@ def _select_files(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int)
     return moved
 
 
-def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
+def _rule(moved: Any, movable: Any, size: Floats, gain: cost.PredictedGain) -> RuleResult:
     return {
         "files": np.flatnonzero(moved[movable]).tolist(),
         "bytes": int(size[moved].sum()),
@@ -148,7 +148,7 @@ def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
     }
 
 
-def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
+def _why_not(observed: ObservedRuns, root: Path, advised: RuleResult) -> str | None:
     """Return why no copies are advised; None if the rule `advised` gains something."""
     device = device_of(root)
     if root.stat().st_dev == observed.source.stat().st_dev or (device and device == device_of(observed.source)):
@@ -161,12 +161,12 @@ def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
     return None
 
 
-def copies_of(plan: Plan) -> Path:
+def copies_folder(plan: StagingPlan) -> Path:
     """Return the folder for the copies of a plan (one per folder of originals), which may not exist yet."""
     return roots.own_path(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
 
 
-def made_home(root: Path) -> Path:
+def copies_root(root: Path) -> Path:
     """Return our folder below the root of the fast storage; it is created if missing."""
     try:
         return roots.own_folder(root, COPIES)
@@ -174,16 +174,16 @@ def made_home(root: Path) -> Path:
         raise EnvironmentFaultError(error.message, "--fast gives another place") from error
 
 
-def save(folder: Path, plan: Plan) -> None:
+def save_plan(folder: Path, plan: StagingPlan) -> None:
     """Write ``plan.json``."""
     files.make_folder(folder, exist_ok=True, parents=True)
     files.write_json(folder / NAME, plan, indent=None)
 
 
-def load(folder: Path) -> Plan:
+def load_plan(folder: Path) -> StagingPlan:
     """Return the plan in ``plan.json``; all its names are checked to be below the folder of originals."""
     try:
-        plan = reading.read(folder / NAME, Plan, SCHEMA)
+        plan = reading.read_json(folder / NAME, StagingPlan, SCHEMA)
         if fault := _fault(plan):
             raise ValueError(fault)  # noqa: TRY301 - reported as other damage
     except FileNotFoundError as error:
@@ -193,11 +193,11 @@ def load(folder: Path) -> Plan:
     return {**plan, "listed": [(*row,) for row in plan["listed"]]}
 
 
-def _fault(plan: Plan) -> str:
+def _fault(plan: StagingPlan) -> str:
     """Return a sentence on a damaged plan: a rule or a file is missing, or a name leads elsewhere; empty if intact."""
     listed, rules = plan["listed"], plan["rules"]
     if missing := [rule for rule in RULES if rule not in rules]:
         return f"the rule {missing[0]} is missing"
     if any(index >= len(listed) for rule in RULES for index in rules[rule]["files"]):
         return "a rule has a file that is not listed"
-    return staged_copies.strays((plan["source"], plan["root"]), (name for name, *_ in listed))
+    return staged_copies.path_fault((plan["source"], plan["root"]), (name for name, *_ in listed))

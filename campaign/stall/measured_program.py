@@ -17,7 +17,7 @@ from pathlib import Path
 
 from campaign import console
 from campaign.config.command_line import quote_literally
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.benchmarks import command, user_program
 from jobs.data import manifest
@@ -39,7 +39,7 @@ _FOLDERS_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Program:
+class MeasuredProgram:
     """The program to measure, and its data."""
 
     argv: Sequence[str]
@@ -86,7 +86,7 @@ def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix="tfio-files-") as path:
         folder = Path(path).resolve()
         _run_with_hooks(settings, folder, limit_s)
-        accessed = files_seen.seen(folder)
+        accessed = files_seen.read_files_seen(folder)
     if not accessed.processes:
         raise UsageError("the program took no hooks (is it linked statically?)", "name its data: --data DIR")
     data_files = data_among(accessed.read - accessed.written, settings["benchmark"]["argv"])
@@ -107,13 +107,13 @@ def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
 def _run_with_hooks(settings: Settings, folder: Path, limit_s: float) -> None:
     """Run the program of a cell once with the hooks that write the names of its files into `folder`."""
     try:
-        hooks = files_seen.environment(folder)
+        hooks = files_seen.recording_environment(folder)
     except ProfilerError as error:
         raise EnvironmentFaultError(error.message, "name the data of the program: --data DIR") from error
     if any("{data}" in word for word in settings["benchmark"]["argv"]):
         raise UsageError("{data} in the program's arguments stands for --data, which is missing", "--data DIR")
-    benchmark, values = settings["benchmark"], command.values_of(settings, "")
-    with closing(user_program.Program(benchmark, values, limit_s, folder / "mark", **hooks)) as program:
+    benchmark, values = settings["benchmark"], command.placeholder_values(settings, "")
+    with closing(user_program.ProgramRun(benchmark, values, limit_s, folder / "mark", **hooks)) as program:
         try:
             program.run()
             program.require_well()
@@ -147,14 +147,14 @@ def folder_table(data_files: Sequence[Path]) -> list[str]:
         sizes[path.parent] += path.stat().st_size
         counts[path.parent] += 1
     rows = [
-        [str(folder), counted(counts[folder], "file"), f"{size / 1e6:,.1f} MB"]
+        [str(folder), count_noun(counts[folder], "file"), f"{size / 1e6:,.1f} MB"]
         for folder, size in sizes.most_common(_FOLDERS_SHOWN)
     ]
     more = len(sizes) - len(rows)
-    total = f"in all {counted(len(data_files), 'file')}, {sum(sizes.values()) / 1e6:,.1f} MB"
+    total = f"in all {count_noun(len(data_files), 'file')}, {sum(sizes.values()) / 1e6:,.1f} MB"
     return [
         *console.format_table(rows, right=(1, 2)),
-        *([f"… and {counted(more, 'folder')} more"] if more > 0 else []),
+        *([f"… and {count_noun(more, 'folder')} more"] if more > 0 else []),
         total,
     ]
 
@@ -162,7 +162,7 @@ def folder_table(data_files: Sequence[Path]) -> list[str]:
 def write_list(data_files: Sequence[Path], list_file: Path) -> tuple[Path, Path]:
     """Write the names of files, relative to their common folder, to `list_file`; return that folder and `list_file`."""
     top = Path(os.path.commonpath([path.parent for path in data_files]))
-    with files.whole(list_file, mode=0o600) as file:  # names of files may be confidential
+    with files.write_whole(list_file, mode=0o600) as file:  # names of files may be confidential
         file.write(b"".join(os.fsencode(f"{path.relative_to(top)}\n") for path in data_files))
     return top, list_file
 
@@ -174,8 +174,8 @@ def files_below(paths: Sequence[Path]) -> list[Path]:
 
 def _files_at(path: Path) -> Iterator[Path]:
     try:
-        top = manifest.top_of(path)
-        yield from (top / entry.name for entry in manifest.scan(path, any_kind=True).files)
+        top = manifest.manifest_root(path)
+        yield from (top / entry.name for entry in manifest.scan_folder(path, any_kind=True).files)
     except DatasetError as error:
         raise UsageError(f"--data: {error.message}", error.hint) from error
 
@@ -193,7 +193,7 @@ def require_same(recorded: Record) -> None:
 def _changed_data(recorded: Record) -> str:
     requested, data = recorded["cell"]["settings"]["dataset"], recorded["dataset"]
     with suppress(DatasetError, OSError):  # the reader of the data reports these
-        listed = manifest.scan(
+        listed = manifest.scan_folder(
             Path(requested["path"]), any_kind=True, listed=requested.get("list") and Path(requested["list"])
         )
         newest_ns = max(Path(data["path"], file.name).stat().st_ctime_ns for file in listed.files)

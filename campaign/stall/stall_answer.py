@@ -12,11 +12,11 @@ from typing import Any
 from campaign import console
 from campaign.cells.cell import Cell
 from campaign.cells.verdicts import Verdicts
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.stall.measured_program import COLD, WARM
 from jobs.judging import intervals, stopping
 from jobs.judging.bound import UNDECIDED, Bound
-from jobs.judging.intervals import Difference, difference
+from jobs.judging.intervals import MedianDifference, median_difference
 from jobs.model.record import Record
 from jobs.model.results import Calls, Run
 from jobs.model.settings import Settings
@@ -28,7 +28,7 @@ _SMALL = (1, 3)  # number of Darshan's bins up to 100 B, and up to 10 KiB (`jobs
 
 
 @dataclass(frozen=True)
-class Side:
+class CacheMedians:
     """The medians over the valid measured runs with one state of the cache."""
 
     cache: str
@@ -42,21 +42,21 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ColdWarmComparison:
     """The comparison of a program with its data cold and warm."""
 
     name: str
-    cold: Side | None
-    warm: Side | None
-    whole: Difference | None
-    marked: Difference | None  # of the timed part
+    cold: CacheMedians | None
+    warm: CacheMedians | None
+    whole: MedianDifference | None
+    marked: MedianDifference | None  # of the timed part
     data_bytes: int
     first_read_bytes: float | None  # bytes of the data read in a cold run; None if unknown
     rest: Bound | None = None  # what bounds the warm runs
     why_not: str = ""  # why runs do not count, for the first state of the cache with too few valid runs
 
     @property
-    def deciding(self) -> Difference | None:
+    def deciding(self) -> MedianDifference | None:
         """The difference that decides: of the timed part if it is marked, else of the whole runtime."""
         return self.marked or self.whole
 
@@ -74,18 +74,20 @@ class Outcome:
         return values | {"rest": self.rest and self.rest.as_json}
 
 
-def compare_records(name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None) -> Outcome:
+def compare_records(
+    name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None
+) -> ColdWarmComparison:
     """Return the comparison of two judged records (None: no record); `rest`: the bound of the warm runs."""
-    pairs = stopping.turns(cold, warm) if cold and warm else []
+    pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
-    runs = stopping.measured(cold, "valid") if cold else []
+    runs = stopping.measured_runs(cold, "valid") if cold else []
     loaded = [run["data_in_memory_bytes"] for run in runs]
-    return Outcome(
+    return ColdWarmComparison(
         name,
         _side(COLD, cold),
         _side(WARM, warm),
-        difference([(cold_run["wall_s"], warm_run["wall_s"]) for cold_run, warm_run in pairs]),
-        None if any(None in pair for pair in marked) else difference(marked),  # type: ignore[arg-type] # none is None
+        median_difference([(cold_run["wall_s"], warm_run["wall_s"]) for cold_run, warm_run in pairs]),
+        None if any(None in pair for pair in marked) else median_difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
         min(statistics.median(loaded), runs[0]["data_bytes"]) if loaded and None not in loaded else None,  # type: ignore[type-var] # none is None
         rest,
@@ -101,13 +103,13 @@ def _why_not(cold: Record | None, warm: Record | None) -> str:
     return ""
 
 
-def _side(cache: str, recorded: Record | None) -> Side | None:
-    runs = stopping.measured(recorded, "valid") if recorded else []
+def _side(cache: str, recorded: Record | None) -> CacheMedians | None:
+    runs = stopping.measured_runs(recorded, "valid") if recorded else []
     if not runs:
         return None
     marked = [run["marked_s"] for run in runs if run["marked_s"] is not None]
     pressures = [waited_s / run["elapsed_s"] for run in runs if (waited_s := run.get("io_pressure_s")) is not None]
-    return Side(
+    return CacheMedians(
         cache,
         len(runs),
         _spread([run["wall_s"] for run in runs]),
@@ -123,7 +125,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(values), min(values), max(values)
 
 
-def lines_of_outcome(outcome: Outcome) -> list[str]:
+def lines_of_outcome(outcome: ColdWarmComparison) -> list[str]:
     """Return the lines of the table and the sentences of a comparison."""
     sides = [side for side in (outcome.cold, outcome.warm) if side]
     head = [outcome.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
@@ -132,14 +134,14 @@ def lines_of_outcome(outcome: Outcome) -> list[str]:
     return [*console.format_table(rows, right=(1, 2, 3, 4)), *sentences_on_outcome(outcome)]
 
 
-def _row(side: Side, times_s: tuple[float, float, float], part: str) -> list[str]:
-    name = f"{side.cache}, {counted(side.runs, 'run')}{part}"
+def _row(side: CacheMedians, times_s: tuple[float, float, float], part: str) -> list[str]:
+    name = f"{side.cache}, {count_noun(side.runs, 'run')}{part}"
     times = [f"{times_s[0]:.3g} s", f"{times_s[1]:.3g}–{times_s[2]:.3g}"]  # noqa: RUF001
     usage = [f"{side.disk_bytes / _MB:.0f} MB", f"{side.cores:.1f} of {side.cpus}"]
     return [name, *times, *(["", ""] if part else usage)]
 
 
-def sentences_on_outcome(outcome: Outcome) -> list[str]:
+def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
     """Return the sentences that say what the numbers mean."""
     if not outcome.whole or not outcome.cold or not outcome.warm:
         return ["too few valid pairs of a cold and a warm run for an answer", *filter(None, [outcome.why_not])]
@@ -159,11 +161,11 @@ def sentences_on_outcome(outcome: Outcome) -> list[str]:
     return sentences
 
 
-def _cost(cost: Difference, whole: str) -> str:
+def _cost(cost: MedianDifference, whole: str) -> str:
     if cost.share_interval is None or cost.interval_s is None:
         return (
             f"waiting for storage costs {cost.seconds:.2g} s, {cost.share:.0%} of {whole};"
-            f" {counted(cost.pairs, 'pair')} are too few for an interval ({intervals.FEWEST_RUNS} are needed)"
+            f" {count_noun(cost.pairs, 'pair')} are too few for an interval ({intervals.FEWEST_RUNS} are needed)"
         )
     low, high = cost.share_interval
     if not cost.decided:
@@ -189,7 +191,7 @@ def _rest(bound: Bound | None) -> str:
     return f"the rest is bound by {bound.word} ({bound.words})"
 
 
-def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[Outcome]:
+def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[ColdWarmComparison]:
     """Return one comparison per pair of cells that differ only in the cache (cold and warm)."""
     by_settings: dict[str, dict[str, Cell]] = {}
     for cell in cells:
@@ -214,7 +216,7 @@ def cold_runs(recorded: Record) -> list[dict[str, Any]]:
     """Return one row per measured run of a judged record: whether it was cold, why not, its seconds, its disk bytes."""
     return [
         {**_proof(run), "run": run["run"], "wall_s": run.get("wall_s"), "disk_bytes": run.get("device_bytes")}
-        for run in stopping.measured(recorded)
+        for run in stopping.measured_runs(recorded)
     ]
 
 
@@ -241,7 +243,7 @@ def _proof(run: Run) -> dict[str, Any]:
 
 def totals_of_calls(recorded: Record) -> list[Calls]:
     """Return the total calls of each valid profiled run of a judged record."""
-    return [run["profile"] for run in stopping.measured(recorded, "valid") if "profile" in run]
+    return [run["profile"] for run in stopping.measured_runs(recorded, "valid") if "profile" in run]
 
 
 def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool = True) -> Iterator[str]:
@@ -253,12 +255,12 @@ def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: b
         yield f"the calls are not known: {recorded.get('reason') or 'the profiled run failed'}"
         return
     calls, reads = totals[0], totals[0]["reads"]
-    loaded_bytes = stopping.measured(recorded, "valid")[0]["data_in_memory_bytes"]
+    loaded_bytes = stopping.measured_runs(recorded, "valid")[0]["data_in_memory_bytes"]
     loaded = "" if loaded_bytes is None else f" for {loaded_bytes / 1e6:.0f} MB that came into memory"
-    opens = f"{counted(calls['opens'], 'open')} of {counted(calls['files'], 'file')} of the data"
+    opens = f"{count_noun(calls['opens'], 'open')} of {count_noun(calls['files'], 'file')} of the data"
     yield (
         f"calls in one more cold run{name}: {opens}, "
-        f"{counted(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{loaded}"
+        f"{count_noun(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{loaded}"
     )
     if not reads:
         yield "no read was seen: mapped files need none, and statically linked programs hide theirs"

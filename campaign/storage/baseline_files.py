@@ -20,8 +20,12 @@ from jobs.model.work import FileRequest, WorkItem
 from jobs.system import files, lustre
 
 
-def prepared(
-    settings: Settings, root: Path, layout: lustre.Layout, images: tuple[Path, Manifest] | None, progress: Progress
+def prepare_file(
+    settings: Settings,
+    root: Path,
+    layout: lustre.StripeLayout,
+    images: tuple[Path, Manifest] | None,
+    progress: Progress,
 ) -> Data:
     """Return the facts on a baseline's file. A file to read is made; for a file to write, the free space is checked.
 
@@ -37,7 +41,7 @@ def prepared(
     def report(done: int, total: int) -> None:
         progress(f"making the file of {root}", done, total, "MiB")
 
-    file, size, block_bytes = baseline.prepared(settings, folder, mean_bytes, report)
+    file, size, block_bytes = baseline.prepare_file(settings, folder, mean_bytes, report)
     data: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}
     data |= {"bytes": size, "block_bytes": block_bytes}
     if manifest:
@@ -47,26 +51,26 @@ def prepared(
 
 def require_possible(settings: Settings, root: Path) -> None:
     """Raise DatasetError if there is no room for a baseline's file that is written or does not exist yet."""
-    layout = lustre.Layout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
+    layout = lustre.StripeLayout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
     folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
     size = baseline.file_bytes(settings)
-    missing = datafile.lacking(folder, size) if baseline.reads(settings) else size
+    missing = datafile.missing_bytes(folder, size) if baseline.must_exist_before(settings) else size
     existing_folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    datafile.require_room(existing_folder, missing)
+    datafile.require_free_space(existing_folder, missing)
 
 
 def has_file(settings: Settings) -> bool:
     """Return whether a benchmark reads or writes a file of ours."""
-    return registry.of(settings).data == "file"
+    return registry.benchmark_of(settings).data == "file"
 
 
-def engine(settings: Settings) -> str | None:
+def engine_here(settings: Settings) -> str | None:
     """Return the engine of a baseline on this machine; all its runs must use the same one.
 
     None for other cells, and if the engine is missing: then the run fails with that reason.
     """
     with suppress(EngineError):
-        return baseline.engine_of(settings) if has_file(settings) else None
+        return baseline.engine_name(settings) if has_file(settings) else None
     return None
 
 
@@ -74,13 +78,13 @@ def require_engine(settings: Settings) -> None:
     """Raise EnvironmentFaultError if the engine of a baseline is missing on this machine."""
     try:
         if has_file(settings):
-            baseline.engine_of(settings)
+            baseline.engine_name(settings)
     except EngineError as error:
         hint = "install or load it; benchmark.engine=builtin needs no other program"
         raise EnvironmentFaultError(str(error), hint) from error
 
 
-def request(item: WorkItem, raw: Path) -> FileRequest | None:
+def file_request(item: WorkItem, raw: Path) -> FileRequest | None:
     """Return the file that a baseline's run reads or writes, with sizes; None if the cell is no baseline.
 
     `raw`: where the engine's own output is kept.
@@ -93,7 +97,7 @@ def request(item: WorkItem, raw: Path) -> FileRequest | None:
 
 
 @contextmanager
-def tidied(item: WorkItem) -> Iterator[None]:
+def remove_written_file(item: WorkItem) -> Iterator[None]:
     """Remove the file that a run has written, at the end of the block; in an object store the next run removes it."""
     try:
         yield
@@ -104,7 +108,7 @@ def tidied(item: WorkItem) -> Iterator[None]:
                 files.remove(Path(item["dataset"]["folder"]) / _written_name(item))
 
 
-def left(recorded: Record) -> list[Path]:
+def leftover_file(recorded: Record) -> list[Path]:
     """Return the file that an interrupted run of a cell has left behind, if any; the next run removes it."""
     data = recorded.get("dataset") or {}
     file = Path(data.get("folder", "/nowhere")) / _written_name(recorded["cell"])

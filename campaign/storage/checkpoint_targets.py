@@ -13,59 +13,59 @@ from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
 from campaign.storage.objects import IMPATIENT, bucket_lock
-from campaign.storage.roots import own_folder, own_path, seen_by, storage_root
+from campaign.storage.roots import own_folder, own_path, path_on_rank, storage_root
 from jobs.checkpoints.lease import ONLY
-from jobs.checkpoints.run_snapshots import FOLDER, roles
+from jobs.checkpoints.run_snapshots import FOLDER, storages_by_role
 from jobs.checkpoints.snapshots import Snapshots
 from jobs.errors import JobError
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.settings import Node, Settings
 from jobs.model.work import SnapshotRequest, WorkItem
-from jobs.objects.address import address_of, below, storage_of
+from jobs.objects.address import address_below, address_of, storage_of
 from jobs.objects.client import Client
 from jobs.store.bucket import Bucket
 from jobs.system.device import Mount, mount_of
 
 
-def roots(settings: Settings) -> list[str]:
+def target_roots(settings: Settings) -> list[str]:
     """Return the absolute roots of a checkpoint target; a relative one is below the campaign's current folder."""
     return [
         root if "://" in (root := storage["root"]) else str(Path(root).expanduser().resolve())
-        for storage in storages(settings).values()
+        for storage in target_storages(settings).values()
     ]
 
 
-def storages(settings: Settings) -> dict[str, Node]:
+def target_storages(settings: Settings) -> dict[str, Node]:
     """Return the storages of a checkpoint target by role; empty for a baseline."""
-    return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
+    return storages_by_role(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
 def require_storages(settings: Settings) -> None:
     """Raise EnvironmentFaultError if a storage of the target is missing; a relative root is created."""
-    for role, storage in storages(settings).items():
+    for role, storage in target_storages(settings).items():
         if "://" in storage["root"]:
             try:
-                Snapshots(Bucket.at(below(storage["root"], FOLDER))).states()
+                Snapshots(Bucket.at(address_below(storage["root"], FOLDER))).states()
             except JobError as error:
                 raise EnvironmentFaultError(error.message, error.hint) from error
         else:
-            own_folder(storage_root(storage, key_of(role)), FOLDER, key_of(role))
+            own_folder(storage_root(storage, settings_key(role)), FOLDER, settings_key(role))
 
 
-def key_of(role: str) -> str:
+def settings_key(role: str) -> str:
     """Return the settings key of a checkpoint target's storage with a role."""
     return "checkpoint" if role == ONLY else f"checkpoint.{role}"
 
 
-def places(item: WorkItem) -> Sequence[str]:
+def used_paths(item: WorkItem) -> Sequence[str]:
     """Return the paths that a cell of a work list uses: its data, their staged copies, its checkpoint target's roots.
 
     Objects have the path of the disk that ``storage.device`` names; without it they have no path on this machine.
     """
     data, settings = item["dataset"], item["settings"]
     path = data.get("disk", "") if "://" in data["path"] else data.get("folder", data["path"])
-    paths = (seen_by(path, settings["storage"], rank) for rank in range(settings.get("nodes", 1)) if path)
+    paths = (path_on_rank(path, settings["storage"], rank) for rank in range(settings.get("nodes", 1)) if path)
     return [*dict.fromkeys(paths), *_copies(item), *_folders(item["targets"])]
 
 
@@ -77,9 +77,9 @@ def _copies(item: WorkItem) -> list[str]:
     return [staged["root"]] if (staged := item["dataset"].get("staged")) else []
 
 
-def moved(item: WorkItem) -> str | None:
+def moved_path_sentence(item: WorkItem) -> str | None:
     """Return a sentence if a path is not on the storage of this worker's first run (a mount has gone); else None."""
-    for root in places(item):
+    for root in used_paths(item):
         first, present = _first_mount(root), mount_of(Path(root))
         if (first.point, first.source) != (present.point, present.source):
             return (
@@ -94,21 +94,21 @@ def _first_mount(root: str) -> Mount:
     return mount_of(Path(root))
 
 
-def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
+def target_locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
     """Return the locks of the staged copies and checkpoint targets of a cell, without the lock of its dataset."""
     paths = [lock_path(Path(root), folder.root) for root in (*_copies(item), *_folders(item["targets"]))]
     paths += [bucket_lock(storage_of(root), item["access"], folder) for root in item["targets"] if "://" in root]
     return [lock for lock in paths if str(lock) != item["dataset"]["lock"]]
 
 
-def left(recorded: Record) -> list[Path]:
+def leftover_folders(recorded: Record) -> list[Path]:
     """Return the folders of snapshots that an interrupted run of a cell has left behind; the next run removes them."""
     return [folder for folder in _snapshot_folders(recorded) if folder.is_dir()]
 
 
 def _snapshot_folders(recorded: Record) -> list[Path]:
     cell = recorded["cell"]
-    existing_roots = [root for root in map(Path, _folders(roots(cell["settings"]))) if root.is_dir()]
+    existing_roots = [root for root in map(Path, _folders(target_roots(cell["settings"]))) if root.is_dir()]
     return [own_path(root, FOLDER) / cell["id"] for root in existing_roots]
 
 
@@ -120,18 +120,18 @@ def campaign_id(folder: CampaignFolder, first: str) -> str:
     return hashlib.sha256(f"{first} {folder.root}".encode()).hexdigest()[:12]
 
 
-def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
+def leftover_objects(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
     """Yield one sentence per cell of which an interrupted run left snapshots in a bucket.
 
     Each bucket is listed once, with the credentials of the present user.
     """
     records_by_root: dict[str, list[Record]] = {}
     for record in recorded:
-        for root in roots(record["cell"]["settings"]):
+        for root in target_roots(record["cell"]["settings"]):
             if "://" in root:
                 records_by_root.setdefault(root, []).append(record)
     for root, records in records_by_root.items():
-        address = below(root, FOLDER, campaign)
+        address = address_below(root, FOLDER, campaign)
         try:
             listed = Client({**storage_of(address), **IMPATIENT}).listed()
             objects_by_cell = Counter(stored.key.partition("/")[0] for stored in listed)
@@ -140,7 +140,7 @@ def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
             continue
         for record in records:
             if count := objects_by_cell[record["cell"]["id"]]:
-                yield _describe_left_objects(record, below(address, record["cell"]["id"]), count)
+                yield _describe_left_objects(record, address_below(address, record["cell"]["id"]), count)
 
 
 def _describe_left_objects(recorded: Record, address: str, objects: int) -> str:
@@ -151,20 +151,20 @@ def _describe_left_objects(recorded: Record, address: str, objects: int) -> str:
     return f"{sentence} the next run of its cell removes them, or: {command}"
 
 
-def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
-    """Return the folders for the snapshots of a run (`jobs.checkpoints.run_snapshots.opened`); None if it saves none.
+def snapshot_request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
+    """Return the folders for the snapshots of a run (`run_snapshots.open_target`); None if it saves none.
 
     In a bucket, which has no locks, each campaign has a prefix of its own (`campaign_id`).
     """
     if not item["targets"]:
         return None
-    targets = zip(item["targets"], storages(item["settings"]), strict=True)
+    targets = zip(item["targets"], target_storages(item["settings"]), strict=True)
     folders = [_folder(root, role, item, campaign_id) for root, role in targets]
     return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}
 
 
 def _folder(root: str, role: str, item: WorkItem, campaign_id: str) -> str:
     if "://" not in root:
-        return str(own_folder(Path(root), FOLDER, key_of(role)) / item["id"])
-    storage = storage_of(below(root, FOLDER, campaign_id, item["id"]))
+        return str(own_folder(Path(root), FOLDER, settings_key(role)) / item["id"])
+    storage = storage_of(address_below(root, FOLDER, campaign_id, item["id"]))
     return address_of({**storage, "device": item["access"].get("slow_device")})

@@ -10,28 +10,33 @@ from pathlib import Path
 from typing import cast
 
 from campaign.cells import record
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.config.rules_of_data_and_storage import check_enough_data
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import device_number, is_ours, own_folder, own_path, require_seen, storage_root
+from campaign.storage.roots import device_number, is_ours, own_folder, own_path, require_folder_on_ranks, storage_root
 from jobs.benchmarks import command, registry
 from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.model.record import Data
-from jobs.model.settings import Node, Settings, flat
+from jobs.model.settings import Node, Settings, flat_items
 from jobs.system import files, lustre
 
 FOLDER = "datasets"
 """The folder of made datasets below a storage's root."""
 
 
-def datasets(
-    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool, processes: int | None = None
+def prepare_datasets(
+    entries: Sequence[PlannedCell],
+    folder: CampaignFolder,
+    progress: Progress,
+    *,
+    redo: bool,
+    processes: int | None = None,
 ) -> dict[str, Data]:
     """Return the data of each entry by cell id, after making or checking them.
 
@@ -46,7 +51,7 @@ def datasets(
         if key not in prepared:
             cores = processes or len(os.sched_getaffinity(0))
             prepared[key] = (
-                objects.prepared(entry.cell, folder, progress, cores)
+                objects.prepare_objects(entry.cell, folder, progress, cores)
                 if settings["storage"].get("kind") == "s3"
                 else _dataset(settings, folder, progress, cores)
             )
@@ -57,7 +62,7 @@ def datasets(
     return by_cell
 
 
-def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
+def require_possible(entries: Sequence[PlannedCell], *, here: bool = False) -> None:
     """Raise an error if the data of an entry cannot be read or made; nothing is made or written.
 
     `here`: the cells run on this machine, not on a node. Objects in a store are checked later, when they are listed.
@@ -68,21 +73,21 @@ def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
             files_of[key] = _count_own_files(settings)
         if (own_files := files_of[key]) is not None:
             _check_enough(settings, own_files)
-            if here and (registry.of(settings).data, settings["cache"]) == ("files", "warm"):
+            if here and (registry.benchmark_of(settings).data, settings["cache"]) == ("files", "warm"):
                 with _errors_with_cures(settings, Path(settings["dataset"]["path"])):
-                    command.require_room(own_files["bytes"])
+                    command.require_memory(own_files["bytes"])
 
 
 def _count_own_files(settings: Settings) -> Data | None:
     """Return number and bytes of the user's own files, None for data of ours; raise if they cannot be read."""
-    require_seen(settings)
+    require_folder_on_ranks(settings)
     root = storage_root(settings["storage"], make=False)
     with _errors_with_cures(settings, root):
         if baseline_files.has_file(settings):
             baseline_files.require_possible(settings, root)
         if "path" not in settings.get("dataset", {}):
             return None
-        path, listed = manifest.top_of(Path(settings["dataset"]["path"])), _listed(settings)
+        path, listed = manifest.manifest_root(Path(settings["dataset"]["path"])), _listed(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
     return {"files": len(listed.files), "bytes": listed.total_bytes}
 
@@ -97,11 +102,13 @@ def data_key(settings: Settings) -> str:
     benchmark = settings["benchmark"]
     baseline = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
-    return str((settings.get("dataset"), settings["storage"], baseline, *copies, registry.of(settings).any_kind))
+    return str(
+        (settings.get("dataset"), settings["storage"], baseline, *copies, registry.benchmark_of(settings).any_kind)
+    )
 
 
-def for_jobs(
-    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
+def datasets_for_jobs(
+    entries: Sequence[PlannedCell], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
 ) -> dict[str, Data | None]:
     """Return the data by cell id, after making or checking them; None if a node or a job will do that.
 
@@ -114,11 +121,11 @@ def for_jobs(
     for storage in [entry.cell.settings["storage"] for entry in entries if entry.cell.id in by_jobs]:
         if "root" in storage:
             storage_root(storage)  # the root must exist; a relative one is made
-    data = datasets(entries_here, folder, progress, redo=True, processes=processes)
+    data = prepare_datasets(entries_here, folder, progress, redo=True, processes=processes)
     return dict.fromkeys((entry.cell.id for entry in entries), None) | data
 
 
-def on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
+def dataset_on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
     """Return the data of one cell, after making or checking them on this node, which reads them."""
     data = _dataset(settings, folder, progress, len(os.sched_getaffinity(0)))
     _check_enough(settings, data)
@@ -126,25 +133,25 @@ def on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress 
 
 
 def _check_enough(settings: Settings, data: Data) -> None:
-    if registry.of(settings).data == "images":
-        check_enough_data(dict(flat(settings)), data["files"])
+    if registry.benchmark_of(settings).data == "images":
+        check_enough_data(dict(flat_items(settings)), data["files"])
 
 
 def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     """Return the data that one cell reads, or a baseline's file, after making or checking them."""
     storage, own_folder = settings["storage"], settings.get("dataset", {}).get("path")
     root = storage_root(storage, make=own_folder is None or baseline_files.has_file(settings))
-    layout = layout_of(storage)
+    layout = stripe_layout(storage)
     # A relative root is the default, `data` in the current folder; the user's own files may lie elsewhere.
     is_below_root = own_folder is None or Path(storage["root"]).is_absolute()
     lock: Data = {"lock": str(lock_path(root, folder.root, own_folder if is_below_root else str(root)))}
     with _errors_with_cures(settings, root):
-        if registry.of(settings).data == "nothing":
+        if registry.benchmark_of(settings).data == "nothing":
             return {**lock, "path": str(root)}
         if baseline_files.has_file(settings):
             data_set = _images(settings, root, folder, progress, processes) if "dataset" in settings else None
             images = data_set[::2] if data_set else None
-            return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
+            return {**lock, **baseline_files.prepare_file(settings, root, layout, images, progress)}
         path, manifest_folder, listed = _images(settings, root, folder, progress, processes)
         newest_ns = _on_storage([path / file.name for file in listed.files], root, storage["name"])
         staged, newest_ns = _staged(settings, path, listed, folder, newest_ns)
@@ -208,24 +215,24 @@ def _images(
     """Return the folder of the images, which are made if needed, the folder of their manifest, and the manifest."""
     dataset = settings["dataset"]
     if "path" not in dataset:
-        path, listed = _made_dataset(dataset, root, layout_of(settings["storage"]), progress, processes)
+        path, listed = _made_dataset(dataset, root, stripe_layout(settings["storage"]), progress, processes)
         return path, path, listed
-    path, listed = manifest.top_of(Path(dataset["path"])), _listed(settings)
+    path, listed = manifest.manifest_root(Path(dataset["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    kind = "/any" * registry.of(settings).any_kind or dataset.get("hdf5") or ""
+    kind = "/any" * registry.benchmark_of(settings).any_kind or dataset.get("hdf5") or ""
     manifest_folder = folder.manifest(f"{dataset['path']}{kind}{dataset.get('list') or ''}")
-    files.write(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
+    files.write_text(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
     return path, manifest_folder, listed
 
 
-def layout_of(storage: Node) -> lustre.Layout:
+def stripe_layout(storage: Node) -> lustre.StripeLayout:
     """Return the stripe layout for files that are made on a storage."""
-    return lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
+    return lustre.StripeLayout(storage["stripe_count"], storage["stripe_size_mib"])
 
 
-def folders_of(dataset: Node, root: Path, layout: lustre.Layout) -> list[Path]:
+def possible_folders(dataset: Node, root: Path, layout: lustre.StripeLayout) -> list[Path]:
     """Return the folders that may hold a dataset; the last one is used for a new dataset."""
-    name = f"{specs.dataset_id(dataset['name'], specs.spec_of(dataset))}{layout.suffix}"
+    name = f"{specs.dataset_id(dataset['name'], specs.dataset_spec(dataset))}{layout.suffix}"
     return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
 
 
@@ -233,22 +240,22 @@ def _listed(settings: Settings) -> manifest.Manifest:
     """Return a manifest of the files in a user's own folder."""
     dataset = settings["dataset"]
     list_file = Path(dataset["list"]) if dataset.get("list") else None
-    any_kind = registry.of(settings).any_kind
-    return manifest.scan(Path(dataset["path"]), dataset.get("hdf5"), any_kind=any_kind, listed=list_file)
+    any_kind = registry.benchmark_of(settings).any_kind
+    return manifest.scan_folder(Path(dataset["path"]), dataset.get("hdf5"), any_kind=any_kind, listed=list_file)
 
 
 def _made_dataset(
-    dataset: Node, root: Path, layout: lustre.Layout, progress: Progress, processes: int
+    dataset: Node, root: Path, layout: lustre.StripeLayout, progress: Progress, processes: int
 ) -> tuple[Path, manifest.Manifest]:
-    name, spec = dataset["name"], specs.spec_of(dataset)
+    name, spec = dataset["name"], specs.dataset_spec(dataset)
     unit = "images" if isinstance(spec, ImageSpec) else "files"
-    for folder in folders_of(dataset, root, layout):
+    for folder in possible_folders(dataset, root, layout):
         if os.access(folder / manifest.MANIFEST_NAME, os.F_OK) and (listed := _intact_manifest(folder, spec)):
             return folder, listed
     path = own_folder(root, FOLDER) / folder.name
     if layout.is_requested:
         lustre.set_layout(path, layout)
-    listed = make.make(
+    listed = make.make_dataset(
         path,
         spec,
         name=name,
@@ -282,9 +289,9 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
 def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
     """Return the manifest of an intact dataset; None for a damaged one of another user; raise for a damaged own one."""
     try:
-        listed = manifest.load(path)
-        manifest.verify(path, listed)
-        make.require(listed, spec, path)
+        listed = manifest.load_manifest(path)
+        manifest.verify_files(path, listed)
+        make.require_same_spec(listed, spec, path)
     except DatasetError:
         if is_ours(path):
             raise
@@ -292,7 +299,7 @@ def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
     return listed
 
 
-def _check_same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
+def _check_same_as_before(entry: PlannedCell, data: Data, folder: CampaignFolder) -> None:
     """Raise UsageError if a cell's recorded runs had other data, another machine or another TensorFlow."""
     if entry.state in ("planned", "damaged"):
         return
@@ -301,10 +308,10 @@ def _check_same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> N
         return  # nothing was measured, for example because the storage was missing
     settings = entry.cell.settings
     copies = data.get("staged", {}).get("root")
-    present_provenance = provenance.node(
-        settings, data.get("disk", data["path"]), checkpoint_targets.roots(settings), copies
+    present_provenance = provenance.node_provenance(
+        settings, data.get("disk", data["path"]), checkpoint_targets.target_roots(settings), copies
     )
-    difference = recorded and provenance.difference(recorded, data, present_provenance, shared=False)
+    difference = recorded and provenance.provenance_difference(recorded, data, present_provenance, shared=False)
     if difference:
         difference_in_words, key, old_value, new_value = difference
         raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from campaign.cells.cell import Cell
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.checkpoint_targets import key_of, storages
+from campaign.storage.checkpoint_targets import settings_key, target_storages
 from campaign.testbed import expected, throttle
 from campaign.testbed.spec import StorageRequest
 from jobs.judging import peaks
@@ -31,7 +31,7 @@ def emulated_storages(
 ) -> dict[str, Node]:
     """Return the facts (`jobs.system.layers`) of a cell's emulated storages, by their settings keys.
 
-    `targets`: the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run_snapshots.roles`;
+    `targets`: the roots of the checkpoint target's storages, in the order of `run_snapshots.storages_by_role`;
     `copies`: the folder of the staged copies.
     """
     paths = {"storage": dataset} | dict(zip(_target_storages(settings), targets, strict=True))
@@ -40,7 +40,7 @@ def emulated_storages(
     return {key: facts for key, facts in facts_of.items() if facts is not None}
 
 
-def with_expected(provenance: Provenance, data: Data, threads: int | None) -> Provenance:
+def add_expected_rates(provenance: Provenance, data: Data, threads: int | None) -> Provenance:
     """Return a provenance with the expected speed (``expected``) of an emulated storage with a model.
 
     ``mb_per_s``: the files are read in shuffled order, `threads` at once; ``ceiling_mb_per_s``: twice as many at once,
@@ -57,14 +57,14 @@ def with_expected(provenance: Provenance, data: Data, threads: int | None) -> Pr
     return {**provenance, "emulated": {**provenance["emulated"], "storage": {**facts, "expected": speeds}}}
 
 
-def as_found(provenance: Provenance) -> Provenance:
-    """Return a provenance without the calculated speeds of its storages (`with_expected`)."""
+def remove_expected_rates(provenance: Provenance) -> Provenance:
+    """Return a provenance without the calculated speeds of its storages (`add_expected_rates`)."""
     facts_of = provenance.get("emulated") or {}
     found = {key: {name: fact for name, fact in facts.items() if name != "expected"} for key, facts in facts_of.items()}
     return {**provenance, "emulated": found} if found else provenance
 
 
-def unbounded(paths: Iterable[str]) -> str | None:
+def missing_limits(paths: Iterable[str]) -> str | None:
     """Return a sentence on an emulated storage without its declared limits; None if all have them.
 
     A storage lacks them if its testbed is half down or was changed. Limits of the kernel that cannot be read here are
@@ -81,7 +81,7 @@ def unbounded(paths: Iterable[str]) -> str | None:
             is_bounded = not throttle.find_throttle().steps(number, declared.limits())
             fault = fault or ("" if is_bounded else "the kernel does not limit it so")
         if fault:
-            return f"{path} is on an emulated {facts['name']} ({bounds(facts)}), and {fault}: {_CURE}"
+            return f"{path} is on an emulated {facts['name']} ({limits_in_words(facts)}), and {fault}: {_CURE}"
     return None
 
 
@@ -102,14 +102,14 @@ def _model_difference(path: Path, declared: StorageRequest) -> str:
     return "" if set(declared.server_arguments()) <= set(words) else "its model has other parameters"
 
 
-def names(settings: Settings, provenance: Provenance) -> list[str]:
+def emulated_names(settings: Settings, provenance: Provenance) -> list[str]:
     """Return the names of a recorded cell's emulated storages, each once."""
     facts_of = provenance.get("emulated") or {}
     storage_of = {"storage": settings["storage"], **_target_storages(settings)}
     return list(dict.fromkeys(str(storage_of.get(key, facts)["name"]) for key, facts in facts_of.items()))
 
 
-def notices(cells: Iterable[Cell]) -> list[str]:
+def emulation_notices(cells: Iterable[Cell]) -> list[str]:
     """Return one sentence per emulated storage of a grid, with its present limits.
 
     Raises EnvironmentFaultError if the model of a storage does not answer; its files are not touched before.
@@ -124,10 +124,10 @@ def notices(cells: Iterable[Cell]) -> list[str]:
         if model := silent_model(Path(root).expanduser()):
             raise EnvironmentFaultError(f"{name} is emulated, and its model, {model}, does not answer", _CURE)
     facts_of = ((name, emulated_storage(Path(root).expanduser())) for name, root in roots)
-    return list(dict.fromkeys(f"{name} is emulated: {bounds(facts)}" for name, facts in facts_of if facts))
+    return list(dict.fromkeys(f"{name} is emulated: {limits_in_words(facts)}" for name, facts in facts_of if facts))
 
 
-def bounds(facts: Node) -> str:
+def limits_in_words(facts: Node) -> str:
     """Return the speed limits of an emulated storage in words; `facts`: of `layers.emulated_storage`."""
     if not facts.keys() >= BOUNDS:
         return "at an unknown speed"
@@ -138,4 +138,4 @@ def bounds(facts: Node) -> str:
 
 def _target_storages(settings: Settings) -> dict[str, Node]:
     """Return the storages of a checkpoint target by their keys in the settings."""
-    return {key_of(role): storage for role, storage in storages(settings).items()}
+    return {settings_key(role): storage for role, storage in target_storages(settings).items()}

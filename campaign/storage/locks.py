@@ -25,7 +25,7 @@ _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
 
 
-class Proof(TypedDict, total=False):
+class LockProof(TypedDict, total=False):
     """The proof that a run had a storage for itself: the method, the lock or Slurm's grant, and the wait."""
 
     how: Required[str]  # the method: ``lock``, ``license``, ``singleton`` or ``none``
@@ -60,13 +60,13 @@ def device_locks(paths: Iterable[str]) -> list[Path]:
     return [_DEVICES / name / "stat" for name in sorted(names)]
 
 
-def how(access: Access, *, slurm: bool) -> str:
+def lock_method(access: Access, *, slurm: bool) -> str:
     """Return the method that keeps other runs away from the storage; outside Slurm only ``lock`` or ``none``."""
     method = str(access["exclusive"])
     return method if slurm or method == "none" else "lock"
 
 
-def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> AbstractContextManager[object]:
+def acquire_lock(path: Path, report: Callable[[Wait], None] = lambda _: None) -> AbstractContextManager[object]:
     """Wait for the lock of a file and take it; return a context that releases it. `report` gets the present holder."""
     if not path.parent.is_dir():  # FileLock would create it, and a run would measure the disk below the mount point
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
@@ -121,7 +121,7 @@ def _holder(path: Path) -> str:
     return "a process that is not visible here, perhaps on another node"
 
 
-def doubt(proof: Proof, access: Access) -> str | None:
+def licence_doubt(proof: LockProof, access: Access) -> str | None:
     """Return why a proof by licence does not count: Slurm does not show that it granted it; None if it counts."""
     if proof["how"] != "license":
         return None
@@ -138,19 +138,19 @@ def _names(licenses: str | None) -> set[str]:
 
 
 @contextmanager
-def held(
+def hold_storage(
     how: str,
     lock: Path,
     job: Mapping[str, str],
     also: Sequence[Path] = (),
     report: Callable[[Wait], None] = lambda _: None,
-) -> Iterator[Proof]:
+) -> Iterator[LockProof]:
     """Hold the lock of a run's storage, and the locks in `also` (other storages, devices), in a block; yield the proof.
 
     `how`: ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has delayed the `job` until it was
     alone), or ``none`` (other runs are not kept away). `report` gets the holder of a lock during a wait.
     """
-    proof: Proof = {"how": how}
+    proof: LockProof = {"how": how}
     if how == "lock":
         proof["lock"] = str(lock)
     elif how == "license":
@@ -161,7 +161,7 @@ def held(
     started_s = time.perf_counter()
     with ExitStack() as locks:
         for file in paths:
-            locks.enter_context(locked(file, report))
+            locks.enter_context(acquire_lock(file, report))
         if paths:
             proof["waited_s"] = time.perf_counter() - started_s
         if also:

@@ -1,7 +1,7 @@
 """Find the data that campaigns make on storages.
 
-`to_make` returns the data that cells still lack. `made_below` finds made data by their markers; `remove_made` removes
-them.
+`missing_data` returns the data that cells still lack. `made_folders` finds made data by their markers;
+`remove_made` removes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import Cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.storage import baseline_files, datasets, locks, objects
 from campaign.storage.roots import own_path
 from jobs.benchmarks import baseline
@@ -39,7 +39,7 @@ _SAMPLE_BYTES = 16 << 20  # random bytes made to estimate the time for a file
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeFolder:
     """A folder with a marker of ours: a campaign has made it."""
 
     kind: str  # data set, baseline, staged copies or snapshots
@@ -58,7 +58,7 @@ class _Kind(NamedTuple):
     remove: Callable[[Path], str]  # returns the reason if it removes nothing, else ""
 
 
-def made_below(roots: Collection[Path], used: Collection[Path]) -> list[Made]:
+def made_folders(roots: Collection[Path], used: Collection[Path]) -> list[MadeFolder]:
     """Return the made folders below the roots of storages, the largest first; `used`: folders that campaigns read.
 
     Only folders of this user (or root) with a marker of ours count; no link is followed.
@@ -78,26 +78,26 @@ def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
     for parent in dict.fromkeys((root / kind.folder, own_path(root, kind.folder))):
         with suppress(OSError):
             if kind.name == "baseline":
-                names = files.names(parent.parent)
+                names = files.names_in_folder(parent.parent)
                 yield from (parent.parent / name for name in names if name.startswith(kind.folder))
             else:
-                yield from (parent / name for name in files.names(parent))
+                yield from (parent / name for name in files.names_in_folder(parent))
 
 
-def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> Made | None:
+def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> MadeFolder | None:
     """Return a folder as made data; None if it has no marker of ours, or if another user may write to it."""
     with suppress(OSError):
-        if files.distrust(folder):
+        if files.reason_to_distrust(folder):
             return None
-        tree = files.tree(folder)
+        tree = files.folder_tree(folder)
         if kind.marker not in tree or not stat.S_ISREG(tree[kind.marker].st_mode):
             return None
         sizes = [status.st_size for status in tree.values() if stat.S_ISREG(status.st_mode)]
-        return Made(kind.name, folder, root, sum(sizes), len(sizes), tree[kind.marker].st_mtime, folder in used)
+        return MadeFolder(kind.name, folder, root, sum(sizes), len(sizes), tree[kind.marker].st_mtime, folder in used)
     return None
 
 
-def remove_made(made: Made, campaign: Path) -> str:
+def remove_made(made: MadeFolder, campaign: Path) -> str:
     """Remove a made folder and return ""; else return the reason: it is in use, or a file in it is not ours.
 
     `campaign`: the folder that has the lock of a storage whose root cannot be written.
@@ -120,9 +120,9 @@ def _try_lock(path: Path, mode: int = 0o644) -> AbstractContextManager[FileLock]
 def _remove_dataset(folder: Path) -> str:
     with _try_lock(folder / make.LOCK_NAME):
         try:
-            names = {file.name for file in manifest.load(folder).files}
+            names = {file.name for file in manifest.load_manifest(folder).files}
         except DatasetError:  # it is half made
-            names = {name for name in files.tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
+            names = {name for name in files.folder_tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
         return _remove_own_files(folder, make.MARKER_NAME, lambda name: name in names)
 
 
@@ -132,14 +132,14 @@ def _remove_baseline(folder: Path) -> str:
 
 
 def _remove_copies(folder: Path) -> str:
-    source = Path(os.fsdecode(files.read(folder / staged_copies.MARKER)))
-    with staged_copies.locked(folder, source, _SOON_S):
+    source = Path(os.fsdecode(files.read_file(folder / staged_copies.MARKER)))
+    with staged_copies.lock_copies(folder, source, _SOON_S):
         _, uncertain = staged_copies.remove_copies(source, folder)
     return f"{uncertain[0]} is not the copy of an unchanged file" if uncertain else ""
 
 
 def _remove_snapshots(folder: Path) -> str:
-    lease.clear([Folder(folder)], _SOON_S)
+    lease.clear_stores([Folder(folder)], _SOON_S)
     return f"{folder} has files that are not ours" if folder.exists() else ""
 
 
@@ -155,7 +155,7 @@ def _remove_own_files(folder: Path, marker: str, is_ours: Callable[[str], bool])
     The manifest is removed first, because without it the folder is no data set; the marker is removed last, so that the
     rest is still found after a kill.
     """
-    tree = files.tree(folder)
+    tree = files.folder_tree(folder)
     for name, status in tree.items():
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())
         if not (stat.S_ISDIR(status.st_mode) or (is_own and (_has_name_of_ours(name) or is_ours(name)))):
@@ -180,7 +180,7 @@ _KINDS = (
 
 
 @dataclass
-class ToMake:
+class MissingData:
     """A missing data set or file: its size, the place where it will be, and the cells that need it."""
 
     what: str
@@ -193,10 +193,10 @@ class ToMake:
     cells: set[str] = field(default_factory=set)
 
 
-def to_make(entries: Sequence[Entry]) -> list[ToMake]:
+def missing_data(entries: Sequence[PlannedCell]) -> list[MissingData]:
     """Return the missing data of these cells; nothing is written. A bucket is asked once per data, for 5 s at most."""
-    missing_by_key: dict[str, list[ToMake]] = {}
-    all_missing: dict[tuple[str, str], ToMake] = {}
+    missing_by_key: dict[str, list[MissingData]] = {}
+    all_missing: dict[tuple[str, str], MissingData] = {}
     for entry in entries:
         key = datasets.data_key(entry.cell.settings)
         if key not in missing_by_key:
@@ -208,37 +208,37 @@ def to_make(entries: Sequence[Entry]) -> list[ToMake]:
     return list(all_missing.values())
 
 
-def _missing_data(cell: Cell) -> Iterator[ToMake]:
+def _missing_data(cell: Cell) -> Iterator[MissingData]:
     settings = cell.settings
     storage, dataset = settings["storage"], settings.get("dataset", {"path": ""})
     if storage.get("kind") == "s3":
         if "path" not in dataset:
-            yield from _missing_dataset(dataset, *objects.lacking(storage, dataset))
+            yield from _missing_dataset(dataset, *objects.missing_objects(storage, dataset))
         return
     root, shared = Path(storage["root"]).expanduser().resolve(), cell.access.get("shared", True)
     for data in _missing_files(root, settings, dataset):
         yield replace(data, shared=shared, no_room=_no_room(root, data.bytes) if shared else "")
 
 
-def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[ToMake]:
-    layout = datasets.layout_of(settings["storage"])
+def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[MissingData]:
+    layout = datasets.stripe_layout(settings["storage"])
     if "path" not in dataset:
-        folders = datasets.folders_of(dataset, root, layout)
+        folders = datasets.possible_folders(dataset, root, layout)
         if not any(os.access(folder / manifest.MANIFEST_NAME, os.F_OK) for folder in folders):
-            missing = make.lacking(Folder(folders[-1]), specs.spec_of(dataset), dataset["name"])
+            missing = make.missing_files(Folder(folders[-1]), specs.dataset_spec(dataset), dataset["name"])
             yield from _missing_dataset(dataset, missing, str(folders[-1]))
-    if baseline_files.has_file(settings) and baseline.reads(settings):
+    if baseline_files.has_file(settings) and baseline.must_exist_before(settings):
         size = baseline.file_bytes(settings)
         folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}")
-        if missing_bytes := datafile.lacking(folder, size):
-            path = str(datafile.named(folder, size))
-            yield ToMake("file of a baseline", path, 1, missing_bytes, _random_s(missing_bytes))
+        if missing_bytes := datafile.missing_bytes(folder, size):
+            path = str(datafile.data_file_path(folder, size))
+            yield MissingData("file of a baseline", path, 1, missing_bytes, _random_s(missing_bytes))
 
 
-def _missing_dataset(dataset: Node, missing: make.Lacking, place: str) -> Iterator[ToMake]:
+def _missing_dataset(dataset: Node, missing: make.MissingFiles, place: str) -> Iterator[MissingData]:
     if missing.indices:
-        processor_s = specs.processor_s(specs.spec_of(dataset), missing.indices)
-        yield ToMake(f"data set {dataset['name']}", place, len(missing.indices), missing.bytes, processor_s)
+        processor_s = specs.processor_s(specs.dataset_spec(dataset), missing.indices)
+        yield MissingData(f"data set {dataset['name']}", place, len(missing.indices), missing.bytes, processor_s)
 
 
 def _no_room(root: Path, size: int) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from campaign.console import Progress
     from jobs.model.record import Access, Data
     from jobs.model.settings import Node, Settings
-    from jobs.objects.client import Stored
+    from jobs.objects.client import StoredObject
 
 _FOLDER = "datasets"
 IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # for requests that the campaign can do without
@@ -36,7 +36,7 @@ _LOCKS = "~/.cache/tfio-campaign"
 _NO_NAMES = {"", ".", ".."}  # parts of a key that no file can have as a name
 
 
-def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
+def prepare_objects(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     """Return the data that a cell reads, after listing or making them; their manifest is kept with the campaign.
 
     `processes`: number of processes that make data.
@@ -71,13 +71,13 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
     return lock_path(folder_of_locks, folder_of_locks)
 
 
-def lacking(storage: Node, dataset: Node) -> tuple[make.Lacking, str]:
+def missing_objects(storage: Node, dataset: Node) -> tuple[make.MissingFiles, str]:
     """Return the missing part of a dataset in a bucket, and its address; all of it if the bucket does not answer."""
     spec, below = _made_below(dataset)
     with suppress(JobError):
         store = _store(Client({**storage, **IMPATIENT}), below)
-        return make.lacking(store, spec, dataset["name"]), str(store)
-    return make.lacking_of(spec), f"{storage['bucket']}/{below}, unless it is there"
+        return make.missing_files(store, spec, dataset["name"]), str(store)
+    return make.missing_files_of_spec(spec), f"{storage['bucket']}/{below}, unless it is there"
 
 
 def _store(client: Client, below: str) -> Bucket:
@@ -86,12 +86,12 @@ def _store(client: Client, below: str) -> Bucket:
 
 
 def _made_below(dataset: Node) -> tuple[specs.Spec, str]:
-    spec = specs.spec_of(dataset)
+    spec = specs.dataset_spec(dataset)
     return spec, f"{_FOLDER}/{specs.dataset_id(dataset['name'], spec)}"
 
 
 def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    dataset, any_kind = settings["dataset"], registry.of(settings).any_kind
+    dataset, any_kind = settings["dataset"], registry.benchmark_of(settings).any_kind
     spec, below = (None, dataset["path"].strip("/")) if "path" in dataset else _made_below(dataset)
     manifest_folder = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
     if spec is None:
@@ -103,10 +103,10 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
         def report(done: int, total: int) -> None:
             progress(title, done, total, "objects")
 
-        manifest_of_objects = make.make(
+        manifest_of_objects = make.make_dataset(
             _store(client, below), spec, name=dataset["name"], processes=processes, progress=report
         )
-    files.write(manifest_folder / manifest.MANIFEST_NAME, manifest_of_objects.to_json())
+    files.write_text(manifest_folder / manifest.MANIFEST_NAME, manifest_of_objects.to_json())
     return {
         "path": client.url_of(below),
         "manifest": str(manifest_folder),
@@ -117,7 +117,7 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
 
 
 def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
-    """Return the facts on a baseline's object; a missing object to read is made of random bytes, and stays.
+    """Return the facts on a baseline's object; a missing object to read is made of random bytes, and is not removed.
 
     The objects are in a prefix that has our marker or was empty before, so that no object of a user is replaced.
     """
@@ -150,15 +150,15 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
     return {**data, **checksum}
 
 
-def _listing(listed: Iterable[Stored], below: str, url: str, kind: dict[str, Any]) -> manifest.Manifest:
+def _listing(listed: Iterable[StoredObject], below: str, url: str, kind: dict[str, Any]) -> manifest.Manifest:
     """Return the manifest of a user's own objects without the empty ones, which web consoles make for folders.
 
     `kind`: parameters of the manifest: ``any_kind``, or ``hdf5`` (the data set); empty for images.
     """
-    suffixes = manifest.suffixes(kind)
+    suffixes = manifest.file_suffixes(kind)
     by_name = {stored.key.removeprefix(f"{below}/"): stored for stored in listed if stored.size}
     names = [name for name in by_name if name.lower().endswith(suffixes) and _NO_NAMES.isdisjoint(name.split("/"))]
     if not names:
         raise DatasetError(f"no objects in {url} that end in {', '.join(suffixes)}", "see dataset.path, storage.prefix")
     sizes, etags = ({name: getattr(by_name[name], key) for name in names} for key in ("size", "etag"))
-    return manifest.of_own_files(kind, sizes, etags)
+    return manifest.manifest_of_own_files(kind, sizes, etags)

@@ -20,10 +20,10 @@ _UNSET = "unset"
 _STORAGE = ("emulated", "filesystem", "target_filesystems")
 
 
-def node(settings: Settings, path: str, targets: Sequence[str], copies: str | None = None) -> Provenance:
+def node_provenance(settings: Settings, path: str, targets: Sequence[str], copies: str | None = None) -> Provenance:
     """Return the provenance of runs here: machine, engine of a baseline, file systems, emulated storages."""
     provenance: Provenance = {
-        **this_machine(path),
+        **machine_facts(path),
         "emulated": emulation.emulated_storages(settings, path, targets, copies),
     }
     read_folders = [Path(folder) for folder in (path, copies) if folder]
@@ -31,7 +31,7 @@ def node(settings: Settings, path: str, targets: Sequence[str], copies: str | No
     # Of this process; a run records its own conditions.
     provenance["conditions"] = observe_conditions(settings, read_folders, target_folders)
     targets = [*targets, copies] if copies else targets
-    if engine := baseline_files.engine(settings):
+    if engine := baseline_files.engine_here(settings):
         provenance["engine"] = engine
     folders = [path, *(target for target in targets if "://" not in target)]
     if all(Path(folder).exists() for folder in folders):  # else the run on this node fails with that reason
@@ -44,12 +44,14 @@ def node(settings: Settings, path: str, targets: Sequence[str], copies: str | No
 
 
 @lru_cache
-def this_machine(path: str) -> Provenance:
+def machine_facts(path: str) -> Provenance:
     """Return the description of this machine; cached, because it calls git."""
     return cast("Provenance", describe_node(Path(path)))
 
 
-def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) -> tuple[str, str, Any, Any] | None:
+def provenance_difference(
+    recorded: Record, data: Data, here: Provenance, *, shared: bool
+) -> tuple[str, str, Any, Any] | None:
     """Return the first difference that forbids continuing a record's runs here: words, dotted key, old and new value.
 
     None if there is no difference in data, machine, storages, engine, TensorFlow or conditions. The host must be the
@@ -59,7 +61,7 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     comparisons: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
         ("other data", ("path", "checksum", "staged"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
-        ("a storage that is another now", _STORAGE, (emulation.as_found(recorded["provenance"]), here)),
+        ("a storage that is another now", _STORAGE, (emulation.remove_expected_rates(recorded["provenance"]), here)),
         ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
         ("a machine under other conditions", ("conditions",), (recorded["provenance"], here)),

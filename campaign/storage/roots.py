@@ -17,7 +17,7 @@ _LOCAL = "local"  # a choice of conf/storage
 _NAME_LENGTH = 28  # characters; with "of_" before it the name stays below the limit of 32
 
 
-def seen_by(path: str, storage: Node, rank: int) -> str:
+def path_on_rank(path: str, storage: Node, rank: int) -> str:
     """Return the path under which a rank of a run sees a path below the root of a storage."""
     pattern = storage.get("node_root")
     if pattern is None or not Path(path).is_relative_to(root := Path(storage["root"]).resolve()):
@@ -25,11 +25,11 @@ def seen_by(path: str, storage: Node, rank: int) -> str:
     return str(Path(pattern.replace("{rank}", str(rank)), Path(path).relative_to(root)))
 
 
-def require_seen(settings: Settings) -> None:
+def require_folder_on_ranks(settings: Settings) -> None:
     """Raise EnvironmentFaultError if a rank of a run has no folder in which it sees its storage."""
     storage = settings["storage"]
     for rank in range(settings.get("nodes", 1)) if storage.get("node_root") else ():
-        folder = Path(seen_by(str(Path(storage["root"]).resolve()), storage, rank))
+        folder = Path(path_on_rank(str(Path(storage["root"]).resolve()), storage, rank))
         if not folder.is_dir():
             raise EnvironmentFaultError(
                 f"storage {storage['name']}: there is no folder {folder} for rank {rank}",
@@ -37,7 +37,7 @@ def require_seen(settings: Settings) -> None:
             )
 
 
-def storage_of(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
+def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
     """Return name and root of the storage that has a folder.
 
     It is a storage of the site (`site_roots`, by name) on the same file system; else ``local`` if the folder ``data``
@@ -106,7 +106,7 @@ def own_path(root: Path, name: str) -> Path:
 def is_ours(folder: Path) -> bool:
     """Return whether a folder exists and no other user may write to it."""
     try:
-        return not files.distrust(folder)
+        return not files.reason_to_distrust(folder)
     except OSError:
         return False
 
@@ -120,7 +120,7 @@ def own_folder(root: Path, name: str, key: str = "storage") -> Path:
     for folder in (*([ours.parent] if ours.parent != root else []), ours):
         try:
             files.make_folder(folder, exist_ok=True)
-            fault = files.distrust(folder)
+            fault = files.reason_to_distrust(folder)
         except OSError:
             break
         if fault:

@@ -22,7 +22,7 @@ from campaign.testbed.spec import FIRST, StorageRequest
 from campaign.testbed.state import inspect_testbed
 
 if TYPE_CHECKING:
-    from campaign.testbed.state import Storage, TestbedState
+    from campaign.testbed.state import StorageState, TestbedState
     from campaign.testbed.steps import Group, Step
     from jobs.model.settings import Node
 
@@ -68,7 +68,7 @@ def take_down(folder: Path, *, keep: bool = False) -> TestbedState:
         )
 
 
-def write_on_first_node(folder: Path, work: Callable[[Storage], int]) -> int:
+def write_on_first_node(folder: Path, work: Callable[[StorageState], int]) -> int:
     """Call `work` while the first emulated node, whose files all nodes read, is writable; return its result."""
     with _hold_lock():
         state = inspect_testbed(folder, patience_s=_ANSWER_S)

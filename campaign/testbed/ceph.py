@@ -31,7 +31,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.testbed.spec import GB
 from campaign.testbed.steps import program_step
 from jobs.model import reading
-from jobs.objects.client import Room, room_of
+from jobs.objects.client import BucketSpace, bucket_space
 from jobs.system import files, programs
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def missing_for_gateway() -> str | None:
 
 
 @dataclass(frozen=True)
-class Shape:
+class GatewaySettings:
     """The settings with which a gateway is made."""
 
     disk: str  # folder of the sparse file with all objects
@@ -78,10 +78,10 @@ class Ceph:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the settings: fields of `Shape`, ``port``, ``mon_port``, ``made``; empty if there is no gateway."""
+        """Return the fields of `GatewaySettings`, ``port``, ``mon_port``, ``made``; empty without a gateway."""
         path = self.folder / "gateway.json"
         try:
-            return reading.read(path, dict[str, Any])
+            return reading.read_json(path, dict[str, Any])
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ class Ceph:
     @property
     def credentials(self) -> dict[str, str]:
         """Return the environment variables for clients of the gateway's user."""
-        lines = files.read(self.credentials_file).decode().splitlines()
+        lines = files.read_file(self.credentials_file).decode().splitlines()
         return dict(line.removeprefix("export ").split("=", 1) for line in lines)
 
     @property
@@ -125,7 +125,7 @@ class Ceph:
     @property
     def device(self) -> str | None:
         """Return the path of the disk's loop device; None without one."""
-        return next(iter(programs.run((*LOOP_OF, str(self.image))).stdout.split()), None)
+        return next(iter(programs.run_program((*LOOP_OF, str(self.image))).stdout.split()), None)
 
     @property
     def allocated_bytes(self) -> int:
@@ -176,13 +176,13 @@ class Ceph:
     def pid(self, daemon: str) -> int | None:
         """Return the process id of a daemon of this gateway; None if it does not run."""
         with suppress(OSError, ValueError):
-            pid = int(files.read(self.private / f"{DAEMONS[daemon]}.pid"))
+            pid = int(files.read_file(self.private / f"{DAEMONS[daemon]}.pid"))
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # a zombie has none
             return pid if os.fsencode(self.conf) in words else None
         return None
 
     def answers(self, daemon: str = "gateway") -> bool:
-        """Return whether a daemon works; users other than the daemon's owner can ask the gateway alone."""
+        """Return whether a daemon works; users who do not own the daemon can ask only the gateway."""
         with suppress(OSError):
             if daemon != "gateway":
                 return bool(self.ask(daemon, "status" if daemon == "osd" else "mon_status").get("state") in _SERVES)
@@ -192,7 +192,7 @@ class Ceph:
 
     def tell(self, *words: object, program: str = "ceph") -> str:
         """Run a command of ``ceph`` or ``radosgw-admin``, and return its output."""
-        process = programs.run(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
+        process = programs.run_program(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
         if process.returncode:
             raise EnvironmentFaultError(
                 f"{program} {words[0]}: {' '.join(process.stderr.split())}", f"see {self.private}/*.log"
@@ -222,10 +222,10 @@ class Ceph:
         address = obstore.sign(self._store(), "PUT", "", timedelta(seconds=_CALL_S))
         _DIRECT.open(urllib.request.Request(address, method="PUT"), timeout=_CALL_S).close()  # noqa: S310 - of ours
 
-    def room(self) -> Room | None:
+    def room(self) -> BucketSpace | None:
         """Return the used and allowed bytes of the bucket; None without readable credentials or without an answer."""
         with suppress(ImportError, OSError, KeyError):
-            return room_of(self._store())
+            return bucket_space(self._store())
         return None
 
     def _store(self) -> S3Store:

@@ -19,7 +19,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import locks
 from campaign.testbed import expected
 from jobs.benchmarks.engines import builtin, external
-from jobs.benchmarks.engines.engine import Order
+from jobs.benchmarks.engines.engine import EngineOrder
 from jobs.errors import EngineError
 from jobs.model.codes import Wait
 from jobs.system import files
@@ -28,9 +28,9 @@ from jobs.system.layers import ask_server
 if TYPE_CHECKING:
     from campaign.console import Progress
     from campaign.testbed.spec import StorageRequest
-    from campaign.testbed.state import Storage
+    from campaign.testbed.state import StorageState
     from jobs.model.settings import Node
-    from jobs.system.layers import Served
+    from jobs.system.layers import ServerReport
 
 TOLERANCE = 0.1
 _DEPTHS = (1, 2, 4, 8, 16, 32)
@@ -48,7 +48,7 @@ _NUMBER_COLUMNS = (2, 4, 5, 6)
 
 
 @dataclass(frozen=True)
-class Point:
+class RequestKind:
     """A kind of request to a storage: the access, the size of its blocks, and the number of outstanding requests."""
 
     access: str  # write, read or random_read
@@ -66,16 +66,16 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Target:
+class CheckedStorage:
     """A storage that is up, with the file that the check makes on this storage."""
 
     name: str
-    storage: Storage
+    storage: StorageState
     request: StorageRequest
     file: Path
     file_bytes: int
 
-    def rate(self, point: Point) -> float | None:
+    def rate(self, point: RequestKind) -> float | None:
         """Return the MB/s or reads per second that follow from the storage's parameters; None if nothing follows."""
         if point.random:
             return expected.reads_per_s(self.request, point.block_bytes, point.depth, self.file_bytes)
@@ -83,7 +83,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRate:
     """The rate and the latencies that an engine measured, and a sentence on where the time went."""
 
     rate: float  # MB/s, or reads per second
@@ -94,7 +94,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """A row of the table: a storage, a point, its expected rate and its measured rates."""
 
     storage: str
@@ -126,7 +126,7 @@ class Row:
         return {**asdict(self), "difference": self.difference, "differs": self.differs}
 
 
-def median_row(rows: Sequence[Row]) -> Row:
+def median_row(rows: Sequence[CheckRow]) -> CheckRow:
     """Return one row for several measurements of the same point, with the median of each engine."""
     medians = replace(rows[0], fio=_median(row.fio for row in rows), builtin=_median(row.builtin for row in rows))
     return replace(medians, account=min(rows, key=lambda row: abs(row.difference - medians.difference)).account)
@@ -137,15 +137,15 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(present) if present else None
 
 
-def points_to_measure(request: StorageRequest) -> list[Point]:
+def points_to_measure(request: StorageRequest) -> list[RequestKind]:
     """Return the points to measure on a storage, in order; measuring the first point makes the file."""
-    random = [Point("random_read", block, depth) for block in _BLOCKS for depth in _DEPTHS]
-    return [Point("write"), Point("read"), *(random if request.model else [])]
+    random = [RequestKind("random_read", block, depth) for block in _BLOCKS for depth in _DEPTHS]
+    return [RequestKind("write"), RequestKind("read"), *(random if request.model else [])]
 
 
 def measure_storage(
-    name: str, storage: Storage, request: StorageRequest, report: Callable[[Wait], None], report_progress: Progress
-) -> list[Row]:
+    name: str, storage: StorageState, request: StorageRequest, report: Callable[[Wait], None], report_progress: Progress
+) -> list[CheckRow]:
     """Measure a storage that is up, and return its rows; `report` gets the holder of its lock.
 
     Raises EnvironmentFaultError if the storage belongs to another user, its model has faults, it has no room, or an
@@ -153,7 +153,7 @@ def measure_storage(
     """
     _require_own_folder(storage)
     _require_no_faults(name, storage, request)
-    rows: list[Row] = []
+    rows: list[CheckRow] = []
     with _hold_target(name, storage, request, report) as target:
         repeat_until_s = time.monotonic() + _REPEAT_S
         for index, point in enumerate(points := points_to_measure(request)):
@@ -169,7 +169,7 @@ def measure_storage(
     return rows
 
 
-def _require_own_folder(storage: Storage) -> None:
+def _require_own_folder(storage: StorageState) -> None:
     """Raise EnvironmentFaultError if the folder is another user's, who could put a link in place of fio's file."""
     if (owner := storage.root.stat().st_uid) != os.geteuid():
         raise EnvironmentFaultError(
@@ -177,7 +177,7 @@ def _require_own_folder(storage: Storage) -> None:
         )
 
 
-def _require_no_faults(name: str, storage: Storage, request: StorageRequest) -> None:
+def _require_no_faults(name: str, storage: StorageState, request: StorageRequest) -> None:
     faults = (
         {key: value for key, value in ask_server(storage.model)["faults"].items() if value} if request.model else {}
     )
@@ -189,17 +189,17 @@ def _require_no_faults(name: str, storage: Storage, request: StorageRequest) -> 
 
 @contextmanager
 def _hold_target(
-    name: str, storage: Storage, request: StorageRequest, report: Callable[[Wait], None]
-) -> Iterator[Target]:
+    name: str, storage: StorageState, request: StorageRequest, report: Callable[[Wait], None]
+) -> Iterator[CheckedStorage]:
     """Hold the locks of a storage in a block; remove the files of killed checks first, and the check's file at last."""
     root = storage.root.resolve()
-    with locks.held("lock", locks.lock_path(root, root), {}, locks.device_locks([str(root)]), report):
-        for file_name in files.names(root):
+    with locks.hold_storage("lock", locks.lock_path(root, root), {}, locks.device_locks([str(root)]), report):
+        for file_name in files.names_in_folder(root):
             if file_name.startswith(_PREFIX):
                 files.remove(root / file_name)
         file = root / f"{_PREFIX}{secrets.token_hex(8)}{files.TEMPORARY}"
         try:
-            yield Target(name, storage, request, file, _file_bytes(name, root, request))
+            yield CheckedStorage(name, storage, request, file, _file_bytes(name, root, request))
         except EngineError as error:
             raise EnvironmentFaultError(f"{name}: {error}", "python -m campaign testbed status") from error
         finally:
@@ -218,14 +218,16 @@ def _file_bytes(name: str, root: Path, request: StorageRequest) -> int:
     return max(_LEAST_BYTES, min(room_bytes, most_bytes) // _LEAST_BYTES * _LEAST_BYTES)
 
 
-def _measure_point(target: Target, point: Point) -> list[Row]:
+def _measure_point(target: CheckedStorage, point: RequestKind) -> list[CheckRow]:
     """Measure a point by the built-in engine, which makes the file, and by fio if it is installed; return the rows."""
     by_builtin = _measure_with_account(target, point, _measure_by_builtin)
     by_fio = _measure_with_account(target, point, _measure_by_fio) if shutil.which("fio") else None
     return [*_make_rows(target, point, by_fio, by_builtin)]
 
 
-def _measure_with_account(target: Target, point: Point, engine: Callable[[Target, Point], Measured]) -> Measured:
+def _measure_with_account(
+    target: CheckedStorage, point: RequestKind, engine: Callable[[CheckedStorage, RequestKind], MeasuredRate]
+) -> MeasuredRate:
     if target.request.model is None:
         return engine(target, point)
     old_counters = ask_server(target.storage.model)
@@ -235,19 +237,19 @@ def _measure_with_account(target: Target, point: Point, engine: Callable[[Target
     )
 
 
-def _measure_by_builtin(target: Target, point: Point) -> Measured:
+def _measure_by_builtin(target: CheckedStorage, point: RequestKind) -> MeasuredRate:
     if point.access == "write":
         files.remove(target.file, missing_ok=True)
-    order = Order(point.access, target.file, target.file_bytes, point.block_bytes, direct=True)
-    result = builtin.run(replace(order, threads=point.depth, seconds_max=_BUILTIN_S))
-    return Measured((result.requests if point.random else result.moved_bytes / 1e6) / result.wall_s)
+    order = EngineOrder(point.access, target.file, target.file_bytes, point.block_bytes, direct=True)
+    result = builtin.run_builtin(replace(order, threads=point.depth, seconds_max=_BUILTIN_S))
+    return MeasuredRate((result.requests if point.random else result.moved_bytes / 1e6) / result.wall_s)
 
 
-def _measure_by_fio(target: Target, point: Point) -> Measured:
-    return parse_fio_answer(external.output_of(make_fio_command(target, point), target.file.parent, None), point)
+def _measure_by_fio(target: CheckedStorage, point: RequestKind) -> MeasuredRate:
+    return parse_fio_answer(external.program_output(make_fio_command(target, point), target.file.parent, None), point)
 
 
-def make_fio_command(target: Target, point: Point) -> list[str]:
+def make_fio_command(target: CheckedStorage, point: RequestKind) -> list[str]:
     """Return fio's command line for a point; it must run in the folder of the target's file, which must exist."""
     options = {
         "name": "check",
@@ -273,20 +275,22 @@ def make_fio_command(target: Target, point: Point) -> list[str]:
     return ["fio", *(f"--{key}={value}" for key, value in options.items()), *flags]
 
 
-def parse_fio_answer(answer: str, point: Point) -> Measured:
+def parse_fio_answer(answer: str, point: RequestKind) -> MeasuredRate:
     """Return the rate and latencies in fio's answer; raise EngineError if the answer is incomplete."""
     try:
-        (job,) = next(document["jobs"] for document in external.documents(answer) if "jobs" in document)
+        (job,) = next(document["jobs"] for document in external.json_objects(answer) if "jobs" in document)
         side = job["write" if point.access == "write" else "read"]
         percentiles = side["lat_ns"]["percentile"]
-        latencies = {key: external.number(percentiles, f"{100 * share:f}") / 1e3 for key, share in _SHARES.items()}
-        rate = external.number(side, "iops") if point.random else external.number(side, "bw_bytes") / 1e6
+        latencies = {key: external.read_number(percentiles, f"{100 * share:f}") / 1e3 for key, share in _SHARES.items()}
+        rate = external.read_number(side, "iops") if point.random else external.read_number(side, "bw_bytes") / 1e6
     except (StopIteration, LookupError, TypeError, ValueError) as error:
         raise EngineError("fio's answer is incomplete") from error
-    return Measured(rate, latencies)
+    return MeasuredRate(rate, latencies)
 
 
-def describe_time(target: Target, point: Point, rate: float, before: Served, after: Served) -> str:
+def describe_time(
+    target: CheckedStorage, point: RequestKind, rate: float, before: ServerReport, after: ServerReport
+) -> str:
     """Return a sentence on the parts of the time of an average request, by the counters of the model's server.
 
     A random read waits for the model, for a server that answers late, and for the way between program and server (by
@@ -309,11 +313,13 @@ def describe_time(target: Target, point: Point, rate: float, before: Served, aft
     return f"this machine: answers {late_us:,.0f} us late, the way {way_us:+,.0f} us beyond path_us"
 
 
-def _make_rows(target: Target, point: Point, by_fio: Measured | None, by_builtin: Measured) -> Iterator[Row]:
+def _make_rows(
+    target: CheckedStorage, point: RequestKind, by_fio: MeasuredRate | None, by_builtin: MeasuredRate
+) -> Iterator[CheckRow]:
     point_text = str(point)
     if model := target.rate(point):
         unit = "reads/s" if point.random else "MB/s"
-        row = Row(
+        row = CheckRow(
             target.name, point_text, unit, model, by_fio.rate if by_fio else None, by_builtin.rate, by_builtin.account
         )
         worse = by_fio is not None and abs(by_fio.rate / model - 1) == abs(row.difference)
@@ -321,12 +327,12 @@ def _make_rows(target: Target, point: Point, by_fio: Measured | None, by_builtin
     if point.random and point.depth == 1 and by_fio:
         for label, share in _SHARES.items():
             if model := expected.read_us(target.request, point.block_bytes, target.file_bytes, share):
-                yield Row(
+                yield CheckRow(
                     target.name, f"{point_text}, {label}", "us", model, by_fio.latencies_us[label], None, by_fio.account
                 )
 
 
-def format_rows(rows: Sequence[Row]) -> list[str]:
+def format_rows(rows: Sequence[CheckRow]) -> list[str]:
     """Return the lines of the table, and below the table the differences of each storage."""
     head = ("storage", "what", "model", "", "fio", "built-in", "difference", "")
     lines = console.format_table([head, *(_row_texts(row) for row in rows)], _NUMBER_COLUMNS)
@@ -343,7 +349,7 @@ def format_rows(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _row_texts(row: Row) -> tuple[str, ...]:
+def _row_texts(row: CheckRow) -> tuple[str, ...]:
     rates = ("-" if rate is None else _format_value(rate) for rate in (row.fio, row.builtin))
     return (row.storage, row.what, _format_value(row.model), row.unit, *rates, f"{row.difference:+.1%}", row.why)
 

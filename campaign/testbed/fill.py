@@ -16,10 +16,10 @@ from campaign.errors import UsageError, run_to_exit_code
 from campaign.storage import datasets
 from campaign.testbed import apply
 from campaign.testbed.spec import FOLDER_VARIABLE, NODES
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 if TYPE_CHECKING:
-    from campaign.testbed.state import Storage
+    from campaign.testbed.state import StorageState
 
 
 def fill_nodes(folder: Path, words: Sequence[str]) -> int:
@@ -28,11 +28,11 @@ def fill_nodes(folder: Path, words: Sequence[str]) -> int:
     `words`: the arguments of `run` for this campaign.
     """
 
-    def make(first: Storage) -> int:
+    def make(first: StorageState) -> int:
         user, group = first.owner or apply.find_owner()
         # Not as root, because the owner could have put a link there, which root would follow.
         with subprocess.Popen(
-            python("-m", "campaign.testbed.fill", *words),
+            python_command("-m", "campaign.testbed.fill", *words),
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
             user=user, group=group, extra_groups=[],
         ) as child:  # fmt: skip
@@ -56,7 +56,7 @@ def make_node_data(words: list[str]) -> int:
     plan = plan_points(points)
     datasets.require_possible(plan.entries)
     with console.interrupt_on_kill(), console.progress() as progress:
-        data_sets = datasets.datasets(plan.entries, plan.folder, progress, redo=True)
+        data_sets = datasets.prepare_datasets(plan.entries, plan.folder, progress, redo=True)
     for data in {data["path"]: data for data in data_sets.values()}.values():
         console.say(f"{data['path']}: {data.get('files', 0)} files, {data.get('bytes', 0) / 1e6:,.0f} MB")
     return 0

@@ -17,13 +17,13 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import serving
 from campaign.testbed.spec import FIRST, GB, is_linked_node, model_source
 from campaign.testbed.state import MARKER, SCHEMA, unfinished_image
-from campaign.testbed.steps import Call, Write, program_step
+from campaign.testbed.steps import CallStep, WriteStep, program_step
 from jobs.system.layers import DEVICE, FAULTS
 from jobs.system.layers import MARKER as EMULATED
 
 if TYPE_CHECKING:
     from campaign.testbed.spec import StorageRequest
-    from campaign.testbed.state import Loop, Storage, TestbedState
+    from campaign.testbed.state import LoopDevice, StorageState, TestbedState
     from campaign.testbed.steps import Group, Step
     from jobs.model.settings import Node
 
@@ -34,7 +34,7 @@ _TENTH = 100_000_000  # shares are rounded down to whole tenths of a GB
 _AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"  # otherwise the kernel writes for minutes after the first mount
 
 
-def differs_from_request(storage: Storage, request: StorageRequest, program: str) -> bool:
+def differs_from_request(storage: StorageState, request: StorageRequest, program: str) -> bool:
     """Return whether the device of a storage must be made again, because it is broken or not the requested one.
 
     This is true if the model differs from the requested one, has another version or has ended, and if the file system
@@ -55,7 +55,7 @@ def differs_from_request(storage: Storage, request: StorageRequest, program: str
     return bool(storage.loops or ((storage.model_loops or storage.model_mounted) and not is_served))
 
 
-def detach_steps(storage: Storage) -> list[Group]:
+def detach_steps(storage: StorageState) -> list[Group]:
     """Return the steps that detach a storage's loop devices and unmount its model.
 
     If the model will never answer, its server is killed and all is unmounted in one group; so waiting processes get an
@@ -69,7 +69,7 @@ def detach_steps(storage: Storage) -> list[Group]:
     return [steps] if storage.stuck else [[step] for step in steps]
 
 
-def without_device(storage: Storage) -> Storage:
+def without_device(storage: StorageState) -> StorageState:
     """Return the state of a storage after `detach_steps`."""
     detached = replace(storage, loops=(), model_loops=(), model_mounted=False, server=None)
     return (
@@ -79,7 +79,7 @@ def without_device(storage: Storage) -> Storage:
     )
 
 
-def image_steps(storage: Storage, size: int) -> list[Group]:
+def image_steps(storage: StorageState, size: int) -> list[Group]:
     """Return the steps that make a missing image of `size` bytes, or remove an unfinished image."""
     unfinished = unfinished_image(storage.image)
     sector_size = ("-b", 4096) if storage.point.name == FIRST else ()  # the sector size that its loop devices have
@@ -97,14 +97,14 @@ def image_steps(storage: Storage, size: int) -> list[Group]:
     ]
 
 
-def link_steps(storage: Storage, first: Storage) -> list[Group]:
+def link_steps(storage: StorageState, first: StorageState) -> list[Group]:
     """Return the steps that give the image of all nodes a second name, which identifies a node's loop device."""
     is_linked = storage.inode is not None and storage.inode == first.inode
     return [] if is_linked else [[program_step("ln", "--force", first.image, storage.image)]]
 
 
 def mark_steps(
-    first: Storage, request: StorageRequest, owner: tuple[int, int], others: Iterable[Storage]
+    first: StorageState, request: StorageRequest, owner: tuple[int, int], others: Iterable[StorageState]
 ) -> list[Group]:
     """Return the steps that mark the file system of all nodes, and give its data folder an owner.
 
@@ -115,24 +115,24 @@ def mark_steps(
             *(step for storage in others for steps in detach_steps(storage) for step in steps),
             program_step("mkdir", "-p", "-m", "755", first.point),
             mount_to_write(first),
-            Write(first.point / EMULATED, json.dumps(request.facts(FIRST)), ours=True),
+            WriteStep(first.point / EMULATED, json.dumps(request.facts(FIRST)), ours=True),
             _own_step(first, owner),
             program_step("umount", first.point),
         ]
     ]
 
 
-def mount_to_write(first: Storage) -> Step:
+def mount_to_write(first: StorageState) -> Step:
     """Return the step that mounts the image of the first node for writing; `umount` also detaches its loop device."""
     return program_step("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", first.image, first.point)
 
 
-def _own_step(storage: Storage, owner: tuple[int, int]) -> Step:
+def _own_step(storage: StorageState, owner: tuple[int, int]) -> Step:
     user, group = owner
     return program_step("install", "-d", "-m", "755", "-o", user, "-g", group, storage.root)
 
 
-def device_steps(storage: Storage, request: StorageRequest, program: Path) -> list[Group]:
+def device_steps(storage: StorageState, request: StorageRequest, program: Path) -> list[Group]:
     """Return the steps that attach a loop device to the image or, with a model, to the file that the model serves."""
     if storage.attached:
         return []
@@ -149,13 +149,13 @@ def device_steps(storage: Storage, request: StorageRequest, program: Path) -> li
     return [*steps, [program_step("losetup", "--find", "--direct-io=on", storage.model / DEVICE)]]
 
 
-def end_fault_steps(storage: Storage) -> list[Group]:
+def end_fault_steps(storage: StorageState) -> list[Group]:
     """Return the steps that end the injected faults of a storage's model.
 
     A file system that met a fault fails at its next write. The steps write at once, so that the next plan repairs it.
     """
     faults = (storage.server.faults if storage.server else None) or ()
-    steps: Group = [Write(storage.model / FAULTS, f"{name} 0") for name in faults]
+    steps: Group = [WriteStep(storage.model / FAULTS, f"{name} 0") for name in faults]
     if steps and storage.ours_mounted:
         steps += [
             program_step(*words, storage.point, may_fail=True) for words in (("touch",), ("sync", "--file-system"))
@@ -164,7 +164,7 @@ def end_fault_steps(storage: Storage) -> list[Group]:
 
 
 def mount_steps(
-    name: str, loop: Loop, request: StorageRequest, owner: tuple[int, int], state: TestbedState
+    name: str, loop: LoopDevice, request: StorageRequest, owner: tuple[int, int], state: TestbedState
 ) -> list[Group]:
     """Return the steps that mount a storage, write the marker into its file system and make its data folder."""
     storage = state.storages[name]
@@ -178,18 +178,18 @@ def mount_steps(
         is_ready = not storage.mounted or name != FIRST or (is_marked and has_owner)
         return steps if is_ready else mark_steps(storage, request, owner, state.nodes)
     if not is_marked:
-        steps.append([Write(storage.point / EMULATED, json.dumps(request.facts(name)), ours=True)])
+        steps.append([WriteStep(storage.point / EMULATED, json.dumps(request.facts(name)), ours=True)])
     return steps if has_owner else [*steps, [_own_step(storage, owner)]]
 
 
-def measure_steps(name: str, loop: Loop, request: StorageRequest, state: TestbedState) -> list[Group]:
+def measure_steps(name: str, loop: LoopDevice, request: StorageRequest, state: TestbedState) -> list[Group]:
     """Return the steps that measure the kernel's costs to serve a storage; none if the costs of this boot are known."""
     storage = state.storages[name]
     identity: Node = {"boot_id": state.boot_id, "storage": request.facts(name)}
     if storage.costs and storage.costs.items() >= identity.items():
         return []
     line = f"# measure what it takes the kernel to serve {name}, and write {storage.serving}"
-    return [[Call(line, partial(serving.measure_costs, storage.point, Path(loop.path), storage.serving, identity))]]
+    return [[CallStep(line, partial(serving.measure_costs, storage.point, Path(loop.path), storage.serving, identity))]]
 
 
 def plan_creation(requests: Mapping[str, StorageRequest], owner: tuple[int, int], state: TestbedState) -> list[Group]:
@@ -303,7 +303,7 @@ def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
             )
 
 
-def _refuse_silent_models(storages: Iterable[Storage]) -> None:
+def _refuse_silent_models(storages: Iterable[StorageState]) -> None:
     """Raise EnvironmentFaultError if a model does not answer and may still have data to write."""
     for storage in storages:
         if storage.silent and not storage.stuck and storage.server:
@@ -347,14 +347,14 @@ def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -
     return {**dict.fromkeys(new_names, share_bytes), **requested_sizes, **present_sizes}
 
 
-def _choose_loops(requests: Iterable[str], state: TestbedState) -> dict[str, Loop]:
+def _choose_loops(requests: Iterable[str], state: TestbedState) -> dict[str, LoopDevice]:
     """Return the loop device of each requested storage; a new storage gets the device that the kernel will assign."""
     free_loops = iter(state.free_loops)
     return {name: loops[0] if (loops := state.storages[name].attached) else next(free_loops) for name in requests}
 
 
 def _bookkeeping_steps(requests: Mapping[str, StorageRequest], state: TestbedState, attached: list[str]) -> list[Group]:
-    """Return the steps that write the request into the marker, and remove the limits of devices that are not ours now.
+    """Return the steps that write the request into the marker, and remove the limits of devices that left it.
 
     `attached`: the device numbers of the loop devices that the requested storages have already.
     """
@@ -373,7 +373,7 @@ def _describe_storages(requests: Mapping[str, StorageRequest], state: TestbedSta
     return {**state.storage_facts, **{name: request.facts(name) for name, request in requests.items()}}
 
 
-def _write_marker(state: TestbedState, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
+def _write_marker(state: TestbedState, storages: Mapping[str, object], numbers: Iterable[str]) -> WriteStep:
     marker = {
         "schema": SCHEMA,
         "about": "made by python -m campaign testbed up; removed by python -m campaign testbed down",
@@ -381,7 +381,7 @@ def _write_marker(state: TestbedState, storages: Mapping[str, object], numbers: 
         "boot_id": state.boot_id,
         "numbers": list(dict.fromkeys(numbers)),
     }
-    return Write(state.folder / MARKER, json.dumps(marker), ours=True)
+    return WriteStep(state.folder / MARKER, json.dumps(marker), ours=True)
 
 
 def _removal_steps(state: TestbedState) -> list[Group]:

@@ -24,14 +24,14 @@ from campaign.testbed.ceph import (
     REGION,
     USER,
     Ceph,
-    Shape,
+    GatewaySettings,
     find_free_ports,
     format_settings,
     make_keyring,
     missing_for_gateway,
 )
 from campaign.testbed.spec import GB
-from campaign.testbed.steps import Call, Write, program_step
+from campaign.testbed.steps import CallStep, WriteStep, program_step
 from jobs.system import files
 from jobs.system.device import mount_of
 
@@ -47,12 +47,12 @@ _QUOTA_SHARE, _OWN_BYTES = 0.85, 300_000_000
 _LONGEST_SOCKET = 107  # bytes of a unix socket's path, unix(7)
 
 
-def quota_bytes(shape: Shape) -> int:
+def quota_bytes(shape: GatewaySettings) -> int:
     """Return the quota of the bucket in bytes (whole MiB), so that the disk never becomes full."""
     return round(_QUOTA_SHARE * (shape.size_bytes - _OWN_BYTES)) >> 20 << 20
 
 
-def bring_up_gateway(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = None) -> None:
+def bring_up_gateway(gateway: Ceph, shape: GatewaySettings, owner: tuple[int, int] | None = None) -> None:
     """Make the missing parts of a gateway and start its daemons; `owner` (user, group) gets the credentials."""
     if reason := missing_for_gateway():
         raise EnvironmentFaultError(f"S3 needs Ceph: {reason}", "install it, or leave out s3=true")
@@ -60,7 +60,7 @@ def bring_up_gateway(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None 
         step.do()
 
 
-def gateway_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = None) -> list[Step]:
+def gateway_steps(gateway: Ceph, shape: GatewaySettings, owner: tuple[int, int] | None = None) -> list[Step]:
     """Return the steps that bring a gateway up, from an empty folder or from its present state."""
     facts = gateway.facts
     if facts.get("made") and {**facts, **asdict(shape)} != facts:
@@ -69,10 +69,10 @@ def gateway_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = N
         disk = _disk_steps(gateway, shape, attached=bool(gateway.device))
         return [*disk, *(_start_step(gateway, daemon) for daemon in DAEMONS)]
     steps = _creation_steps(gateway, shape, owner)
-    return [Call(f"# remove what was half made in {gateway.folder}", gateway.remove), *steps] if facts else steps
+    return [CallStep(f"# remove what was half made in {gateway.folder}", gateway.remove), *steps] if facts else steps
 
 
-def _creation_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None) -> list[Step]:
+def _creation_steps(gateway: Ceph, shape: GatewaySettings, owner: tuple[int, int] | None) -> list[Step]:
     """Return the steps that make an empty cluster, its user and its bucket; all daemons run after them."""
     if len(os.fsencode(gateway.socket_of("gateway"))) > _LONGEST_SOCKET:
         raise UsageError(f"{gateway.folder} is too long for a unix socket", "name a shorter --folder")
@@ -88,12 +88,12 @@ def _creation_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None) 
         program_step("mkdir", "-p", "-m", "755", gateway.folder),
         _note_facts(gateway, {**facts, "made": False}),
         program_step("mkdir", "-m", "700", private, private / "osd", private / "gateway"),
-        Call(f"# write {private}/keyring: new keys", lambda: files.write(private / "keyring", make_keyring())),
-        Call(f"# write {conf}: ports {mon_port} and {port}, and more", lambda: files.write(Path(conf), text)),
+        CallStep(f"# write {private}/keyring: new keys", lambda: files.write_text(private / "keyring", make_keyring())),
+        CallStep(f"# write {conf}: ports {mon_port} and {port}, and more", lambda: files.write_text(Path(conf), text)),
         program_step("monmaptool", "--create", "--fsid", fsid, *address, private / "monmap"),
         program_step("ceph-mon", "-c", conf, "--mkfs", "-i", "a", "--monmap", private / "monmap"),
         _start_step(gateway, "mon"),
-        Call(
+        CallStep(
             f"# write {image}: a sparse file of {shape.size_bytes} bytes",
             lambda: _make_sparse_file(image, shape.size_bytes),
         ),
@@ -102,38 +102,38 @@ def _creation_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None) 
         program_step("ceph-osd", "-c", conf, "-i", 0, "--mkfs", "--osd-uuid", osd),
         _start_step(gateway, "osd"),
         _start_step(gateway, "gateway"),
-        Call(f"{user}  # its keys go to {gateway.credentials_file}", lambda: _add_user(gateway, owner)),
-        Call(f"# put http://127.0.0.1:{port}/{BUCKET}: the bucket", gateway.make_bucket),
+        CallStep(f"{user}  # its keys go to {gateway.credentials_file}", lambda: _add_user(gateway, owner)),
+        CallStep(f"# put http://127.0.0.1:{port}/{BUCKET}: the bucket", gateway.make_bucket),
         program_step("radosgw-admin", "-c", conf, "quota", "enable", *quota),
         _note_facts(gateway, {**facts, "made": True}),
     ]
 
 
 def _note_facts(gateway: Ceph, facts: dict[str, object]) -> Step:
-    return Write(gateway.folder / "gateway.json", json.dumps(facts), ours=True)
+    return WriteStep(gateway.folder / "gateway.json", json.dumps(facts), ours=True)
 
 
-def _disk_steps(gateway: Ceph, shape: Shape, *, attached: bool = False) -> list[Step]:
+def _disk_steps(gateway: Ceph, shape: GatewaySettings, *, attached: bool = False) -> list[Step]:
     """Return the steps that give the OSD its disk: the file, or the loop device of the file."""
     image = Path(shape.disk) / IMAGE
     disk = f'"$({shlex.join((*LOOP_OF, str(image)))})"' if shape.loop else image
-    link: Step = Call(f"ln -sfn {disk} {gateway.private}/osd/block", gateway.link)
+    link: Step = CallStep(f"ln -sfn {disk} {gateway.private}/osd/block", gateway.link)
     return [program_step("losetup", "--find", "--direct-io=on", image), link] if shape.loop and not attached else [link]
 
 
 def _start_step(gateway: Ceph, daemon: str) -> Step:
     line = f"{PROGRAMS[daemon]} -c {gateway.conf} -n {DAEMONS[daemon]}  # unless it runs; it answers then"
-    return Call(line, partial(gateway.start, daemon))
+    return CallStep(line, partial(gateway.start, daemon))
 
 
 def _make_sparse_file(image: Path, size: int) -> None:
-    with files.whole(image, mode=0o600) as file:
+    with files.write_whole(image, mode=0o600) as file:
         file.truncate(size)
 
 
 def _add_user(gateway: Ceph, owner: tuple[int, int] | None) -> None:
     credentials = gateway.add_user(USER)
-    with files.whole(gateway.credentials_file, mode=0o600) as file:
+    with files.write_whole(gateway.credentials_file, mode=0o600) as file:
         os.fchown(file.fileno(), *(owner or (-1, -1)))
         file.write("".join(f"export {key}={value}\n" for key, value in credentials.items()).encode())
 
@@ -146,10 +146,10 @@ class StoreRequest:
     size_bytes: int = 6 * GB
     cached: bool = False  # whether its OSD may answer from memory
 
-    def shape(self, folder: Path) -> Shape:
+    def shape(self, folder: Path) -> GatewaySettings:
         """Return the gateway's settings; on the disk beneath it gets a loop device, which counts reads."""
         disk = folder / (self.on or FOLDER)
-        return Shape(str(disk), self.size_bytes, loop=self.on is None, cached=self.cached)
+        return GatewaySettings(str(disk), self.size_bytes, loop=self.on is None, cached=self.cached)
 
 
 def gateway_in(folder: Path) -> Ceph:
@@ -185,8 +185,9 @@ def _site_steps(folder: Path) -> list[Step]:
     site = _site_file(folder)
     return [
         program_step("mkdir", "-p", "-m", "755", site.parent),
-        Call(
-            f"# write {site}: the store's address and device", lambda: files.write(site, _site_text(gateway_in(folder)))
+        CallStep(
+            f"# write {site}: the store's address and device",
+            lambda: files.write_text(site, _site_text(gateway_in(folder))),
         ),
     ]
 
@@ -257,7 +258,7 @@ def require_unused(folder: Path) -> None:
             )
 
 
-def _bytes_promised(gateway: Ceph, shape: Shape) -> int:
+def _bytes_promised(gateway: Ceph, shape: GatewaySettings) -> int:
     """Return the number of bytes by which the gateway's sparse file may still grow."""
     return shape.size_bytes - gateway.allocated_bytes
 

@@ -26,7 +26,7 @@ from jobs.system.layers import account_of_storage
 
 if TYPE_CHECKING:
     from jobs.model.settings import Node
-    from jobs.system.layers import Costs
+    from jobs.system.layers import ServingCosts
 
 _SMALL, _LARGE = 4096, 112 << 10  # bytes; the second is the paper's median image (Chien et al. 2018, IV)
 _WRITTEN = 8 << 20
@@ -37,7 +37,7 @@ _FILE = ".tfio-serving.tmp"
 
 
 @dataclass(frozen=True)
-class Window:
+class ServingInterval:
     """The CPU time of the kernel's threads in an interval, and the requests to a storage in this interval."""
 
     elapsed_s: float
@@ -68,15 +68,18 @@ def measure_costs(point: Path, loop: Path, file: Path, identity: Node) -> None:
 
 
 def costs_of_windows(
-    idle: Iterable[Window], small: Iterable[Window], large: Iterable[Window], written: Iterable[Window]
-) -> Costs:
+    idle: Iterable[ServingInterval],
+    small: Iterable[ServingInterval],
+    large: Iterable[ServingInterval],
+    written: Iterable[ServingInterval],
+) -> ServingCosts:
     """Return the CPU seconds per request, from small requests, and per GB, from the additional cost of large requests.
 
     The costs are medians over several windows; the CPU time of the kernel at idle is subtracted.
     """
     idle_cores = statistics.median(window.cpu_s / window.elapsed_s for window in idle)
 
-    def cost(windows: Iterable[Window], unit: str, request_s: float = 0.0) -> float:
+    def cost(windows: Iterable[ServingInterval], unit: str, request_s: float = 0.0) -> float:
         cpu_and_units = (
             (window.cpu_s - idle_cores * window.elapsed_s - request_s * window.requests, getattr(window, unit))
             for window in windows
@@ -120,7 +123,7 @@ def _write_file(point: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _observe_window(point: Path, workload: Callable[[], object]) -> Window:
+def _observe_window(point: Path, workload: Callable[[], object]) -> ServingInterval:
     old_account, old_thread_ns, began = account_of_storage(point), _kernel_thread_ns(), time.monotonic()
     workload()
     elapsed_s, new_thread_ns, new_account = time.monotonic() - began, _kernel_thread_ns(), account_of_storage(point)
@@ -132,11 +135,11 @@ def _observe_window(point: Path, workload: Callable[[], object]) -> Window:
     }
     moved_gb = (counts["read_bytes"] + counts["written_bytes"]) / 1e9
     cpu_ns = sum(new_ns - old_thread_ns.get(pid, 0) for pid, new_ns in new_thread_ns.items())
-    return Window(elapsed_s, cpu_ns / 1e9, int(counts["reads"] + counts["writes"]), moved_gb)
+    return ServingInterval(elapsed_s, cpu_ns / 1e9, int(counts["reads"] + counts["writes"]), moved_gb)
 
 
 def _kernel_thread_ns() -> dict[int, int]:
-    """Return the CPU time (ns) of each kernel thread by its id; empty in a container without sight of these threads."""
+    """Return the CPU time (ns) of each kernel thread by its id; empty in a container that cannot see these threads."""
     times = {}
     for process in psutil.process_iter(["ppid"]):
         if process.info["ppid"] == _KTHREADD:

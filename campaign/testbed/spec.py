@@ -210,7 +210,7 @@ class Server(Device):
     disks: Annotated[int, Meta(ge=1, le=64), Setting("disks of a target that hold data (RAID 6: 8 + 2)")] = 8
     osts: Annotated[int, Meta(ge=1, le=64), Setting("storage targets")] = 24  # an estimate of ours
     stripe_mib: Annotated[float, Meta(ge=0.0625, le=1024), Setting("size of a stripe", unit="MiB")] = 1.0  # Lustre's
-    read_ahead_mb: Annotated[Millis, Setting("data read ahead of a file that is read on", unit="MB")] = 64.0  # the same
+    read_ahead_mb: Annotated[Millis, Setting("data read ahead in sequential reads", unit="MB")] = 64.0  # the same
 
 
 class EmulatedNode(Keys):

@@ -36,7 +36,7 @@ _EXTRA_LOOPS = 8  # loop devices that the kernel makes if all present ones are i
 _FAILED = {"ro", "emergency_ro", "shutdown"}  # mount options of a failed ext4; which one depends on the kernel
 
 
-class Marker(TypedDict):
+class TestbedMarker(TypedDict):
     """The marker file of a testbed; it is written before any storage is made."""
 
     storages: dict[str, Node]  # the facts of each storage, by its name
@@ -45,7 +45,7 @@ class Marker(TypedDict):
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopDevice:
     """A loop device: its path, and its device number (``7:0``), by which control groups limit it."""
 
     path: str
@@ -55,7 +55,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Server:
+class ModelServer:
     """The process that serves the model of a storage."""
 
     pid: int
@@ -66,7 +66,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Storage:
+class StorageState:
     """The present state of one emulated storage."""
 
     image: Path  # path of the image file, which may not exist yet
@@ -76,11 +76,11 @@ class Storage:
     inode: int | None = None  # inode of the image; the images of emulated nodes are one file with several names
     unfinished: bool = False  # whether an unfinished image exists
     point_there: bool = False
-    loops: tuple[Loop, ...] = ()  # loop devices attached to the image file
-    model_loops: tuple[Loop, ...] = ()  # loop devices attached to the file that the model serves
+    loops: tuple[LoopDevice, ...] = ()  # loop devices attached to the image file
+    model_loops: tuple[LoopDevice, ...] = ()  # loop devices attached to the file that the model serves
     model_there: bool = False  # whether the folder of the model exists
     model_mounted: bool = False
-    server: Server | None = None
+    server: ModelServer | None = None
     mounted: str | None = None  # the device that is mounted at the mount point; None: nothing is mounted
     failed: bool = False  # whether the file system became read-only because it could not write its journal
     marker_facts: Node | None = None  # the facts in the marker of the mounted file system
@@ -104,7 +104,7 @@ class Storage:
         return self.mounted in [loop.path for loop in self.attached]
 
     @property
-    def attached(self) -> tuple[Loop, ...]:
+    def attached(self) -> tuple[LoopDevice, ...]:
         """Return all loop devices of the storage: on the image, and on the file that the model serves."""
         return (*self.loops, *self.model_loops)
 
@@ -139,12 +139,12 @@ class TestbedState:
 
     folder: Path
     exists: bool  # whether the folder exists
-    marker: Marker | None  # None: the folder is no testbed of ours
+    marker: TestbedMarker | None  # None: the folder is no testbed of ours
     leftovers: tuple[str, ...]  # names of unfinished marker files in the folder
     foreign_names: tuple[str, ...]  # names of files in the folder that are not ours
-    storages: Mapping[str, Storage]
-    device_limits: throttle.Blkio | throttle.Io
-    free_loops: tuple[Loop, ...]  # free loop devices, in the order in which the kernel assigns them
+    storages: Mapping[str, StorageState]
+    device_limits: throttle.CgroupV1Limits | throttle.CgroupV2Limits
+    free_loops: tuple[LoopDevice, ...]  # free loop devices, in the order in which the kernel assigns them
     free_bytes: int  # on the disk beneath
     boot_id: str
     programs: tuple[str, ...] = ()  # names of the programs in the folder that serve models
@@ -166,7 +166,7 @@ class TestbedState:
         return self.marker["storages"] if self.marker else {}
 
     @property
-    def nodes(self) -> list[Storage]:
+    def nodes(self) -> list[StorageState]:
         """Return the mounts of the emulated nodes."""
         return [storage for storage in self.storages.values() if storage.is_node]
 
@@ -226,7 +226,7 @@ def _is_of_another(file: str, folder: Path) -> bool:
     return os.path.exists(testbed_folder / MARKER)  # noqa: PTH110 - Path.exists raises without permission
 
 
-def _own_files(storage: Storage) -> list[Path]:
+def _own_files(storage: StorageState) -> list[Path]:
     """Return the paths of a storage's files that are ours, without a mount point that holds files of others."""
     holds_foreign_files = storage.point_there and not storage.mounted and not _is_empty(storage.point)
     return [
@@ -263,10 +263,10 @@ def _is_own_folder(folder: Path) -> bool:
     return True
 
 
-def _read_marker(folder: Path) -> Marker | None:
+def _read_marker(folder: Path) -> TestbedMarker | None:
     path = folder / MARKER
     try:
-        marker = reading.read(path, Marker, SCHEMA)
+        marker = reading.read_json(path, TestbedMarker, SCHEMA)
         if not all(map(is_whole, marker["storages"].values())):
             raise untrusted.UntrustedError("storages without name or limits")
     except FileNotFoundError:
@@ -281,9 +281,9 @@ def _read_marker(folder: Path) -> Marker | None:
 
 
 def _find_storage(
-    folder: Path, name: str, used_loops: Mapping[str, list[Loop]], servers: Mapping[str, Server]
-) -> Storage:
-    paths = Storage(folder / f"{name}.img", folder / name)
+    folder: Path, name: str, used_loops: Mapping[str, list[LoopDevice]], servers: Mapping[str, ModelServer]
+) -> StorageState:
+    paths = StorageState(folder / f"{name}.img", folder / name)
     image, point = paths.image, paths.point
     status = image.lstat() if image.exists() else None
     real_paths = {path: f"{os.path.realpath(folder)}/{path.name}" for path in (image, point, paths.model)}
@@ -335,13 +335,13 @@ def _is_empty(folder: Path) -> bool:
 
 def _read_node(file: Path) -> Node | None:
     with suppress(OSError, ValueError):
-        return reading.read(file, Node)
+        return reading.read_json(file, Node)
     return None
 
 
-def _find_servers(folder: Path, patience_s: float | None) -> dict[str, Server]:
+def _find_servers(folder: Path, patience_s: float | None) -> dict[str, ModelServer]:
     """Return the servers of a testbed's models, by the path of the model's folder."""
-    servers: dict[str, Server] = {}
+    servers: dict[str, ModelServer] = {}
     for process in psutil.process_iter(["cmdline"]):
         path, *arguments = process.info["cmdline"] or [""]
         if not (arguments and path.startswith(f"{folder}/{PROGRAM}")):
@@ -351,7 +351,7 @@ def _find_servers(folder: Path, patience_s: float | None) -> dict[str, Server]:
             if process.uids().real == 0 and _is_running(process.pid, path):
                 stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
                 faults = None if stopped else _read_faults(Path(arguments[0]), patience_s)
-                servers[arguments[0]] = Server(process.pid, Path(path).name, tuple(arguments[2:]), faults, stopped)
+                servers[arguments[0]] = ModelServer(process.pid, Path(path).name, tuple(arguments[2:]), faults, stopped)
     return servers
 
 
@@ -374,14 +374,14 @@ def _read_faults(model: Path, patience_s: float | None) -> tuple[str, ...] | Non
         return None
 
 
-def _find_loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:
+def _find_loops() -> tuple[dict[str, list[LoopDevice]], tuple[LoopDevice, ...]]:
     """Return the used loop devices by the path of their backing file, and the free loop devices."""
-    used_loops: dict[str, list[Loop]] = {}
+    used_loops: dict[str, list[LoopDevice]] = {}
     free_loops = []
     names = sorted((path.name for path in _BLOCK_DEVICES.glob("loop*")), key=lambda name: (len(name), name))
     for name in names:
         device = _BLOCK_DEVICES / name
-        loop = Loop(f"/dev/{name}", (device / "dev").read_text(encoding="ascii").strip())
+        loop = LoopDevice(f"/dev/{name}", (device / "dev").read_text(encoding="ascii").strip())
         try:
             file = os.fsdecode((device / "loop/backing_file").read_bytes()).removesuffix("\n")
             direct, read_only = (
@@ -392,4 +392,7 @@ def _find_loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:
         else:
             used_loops.setdefault(file, []).append(replace(loop, direct=direct, read_only=read_only))
     extra_minors = range(len(names), len(names) + _EXTRA_LOOPS)
-    return used_loops, (*free_loops, *(Loop(f"/dev/loop{minor}", f"{_LOOP_MAJOR}:{minor}") for minor in extra_minors))
+    return used_loops, (
+        *free_loops,
+        *(LoopDevice(f"/dev/loop{minor}", f"{_LOOP_MAJOR}:{minor}") for minor in extra_minors),
+    )

@@ -16,7 +16,7 @@ _LONG_PROGRAMS = {"mkfs.ext4", "sync", "umount"}  # they may write much to a slo
 
 
 @dataclass(frozen=True)
-class Run:
+class ProgramStep:
     """A step that runs a program; with `may_fail` an error is ignored, and the next inspection shows the effect."""
 
     command: tuple[str, ...]
@@ -30,7 +30,7 @@ class Run:
         """Run the program."""
         limit_s = _LONG_LIMIT_S if self.command[0] in _LONG_PROGRAMS else _LIMIT_S
         try:
-            process = programs.run(self.command, timeout=limit_s)
+            process = programs.run_program(self.command, timeout=limit_s)
         except FileNotFoundError as error:
             raise EnvironmentFaultError(
                 f"{self.command[0]} is not installed",
@@ -46,7 +46,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Write:
+class WriteStep:
     """A step that writes a line into a file of the kernel, or (`ours`) into a file of ours, whole and durably."""
 
     path: Path
@@ -61,7 +61,7 @@ class Write:
         """Write the line."""
         try:
             if self.ours:
-                files.write(self.path.parent.resolve() / self.path.name, f"{self.text}\n")
+                files.write_text(self.path.parent.resolve() / self.path.name, f"{self.text}\n")
             else:
                 self.path.write_text(f"{self.text}\n", encoding="ascii")
         except OSError as error:
@@ -71,7 +71,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallStep:
     """A step that calls a function; its line describes it."""
 
     line: str
@@ -86,11 +86,11 @@ class Call:
         self.call()
 
 
-Step = Run | Write | Call
+Step = ProgramStep | WriteStep | CallStep
 Group = list[Step]
 """Steps that are done together; then the testbed is inspected again."""
 
 
-def program_step(*words: object, may_fail: bool = False) -> Run:
+def program_step(*words: object, may_fail: bool = False) -> ProgramStep:
     """Return the step that runs a program."""
-    return Run(tuple(map(str, words)), may_fail)
+    return ProgramStep(tuple(map(str, words)), may_fail)

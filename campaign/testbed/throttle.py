@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
-from campaign.testbed.steps import Write
+from campaign.testbed.steps import WriteStep
 from jobs.system.device import unescape
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ _IO, _MEMORY = "io", "memory"
 
 
 @dataclass(frozen=True)
-class Blkio:
+class CgroupV1Limits:
     """Control groups version 1: the present limits of each device in the root group."""
 
     folder: Path
     limits: Mapping[str, Limits]
     doubts: tuple[str, ...] = ()
 
-    def steps(self, number: str, limits: Limits) -> list[Write]:
+    def steps(self, number: str, limits: Limits) -> list[WriteStep]:
         """Return the steps that give a device (``7:0``) exactly these limits; none if the device has them."""
         present = self.limits.get(number, {})
         return [
-            Write(
+            WriteStep(
                 self.folder / f"blkio.throttle.{kind}_device", f"{number} {limits.get(kind, 0)}"
             )  # 0 removes the limit
             for kind in KINDS
@@ -48,7 +48,7 @@ class Blkio:
 
 
 @dataclass(frozen=True)
-class Io:
+class CgroupV2Limits:
     """Control groups version 2: the present limits of each group below the root group."""
 
     limits: Mapping[Path, Mapping[str, Limits]]  # by group, the limits of each device
@@ -57,20 +57,20 @@ class Io:
     doubts: tuple[str, ...] = ()  # sentences about writes that will not be limited
     hindrance: tuple[str, str] | None = None  # the error and its cure if no device can be limited
 
-    def steps(self, number: str, limits: Limits) -> list[Write]:
+    def steps(self, number: str, limits: Limits) -> list[WriteStep]:
         """Return the steps that give a device (``7:0``) exactly these limits, in each group where its limits differ."""
         if limits and self.hindrance:
             raise EnvironmentFaultError(*self.hindrance)
         line = " ".join(f"{word}={limits.get(kind, 'max')}" for word, kind in _V2_NAMES.items())
         writes = [
-            Write(group / "io.max", f"{number} {line}")
+            WriteStep(group / "io.max", f"{number} {line}")
             for group, present in self.limits.items()
             if dict(present.get(number, {})) != dict(limits)
         ]
-        return [Write(self.switch, f"+{_IO}"), *writes] if writes and self.switch else writes
+        return [WriteStep(self.switch, f"+{_IO}"), *writes] if writes and self.switch else writes
 
 
-def find_throttle(mountinfo: Path = _MOUNTINFO, own_groups: Path = _OWN_GROUPS) -> Blkio | Io:
+def find_throttle(mountinfo: Path = _MOUNTINFO, own_groups: Path = _OWN_GROUPS) -> CgroupV1Limits | CgroupV2Limits:
     """Return the present limits of devices, by the version of control groups that limits devices on this machine."""
     for fstype, point, options in _hierarchies(mountinfo):
         if fstype == "cgroup" and "blkio" in options:
@@ -79,21 +79,23 @@ def find_throttle(mountinfo: Path = _MOUNTINFO, own_groups: Path = _OWN_GROUPS) 
         if fstype == "cgroup2" and _IO in _words_of(point / "cgroup.controllers"):
             return _find_io(point, own_groups)
     fault = "the kernel cannot limit block devices here: cgroup v1 without blkio, cgroup v2 without the controller io"
-    return Io({}, hindrance=(fault, "mount one of them, or do not throttle: hdd.read_mb_per_s=null and so on"))
+    return CgroupV2Limits(
+        {}, hindrance=(fault, "mount one of them, or do not throttle: hdd.read_mb_per_s=null and so on")
+    )
 
 
-def _find_blkio(folder: Path) -> Blkio:
+def _find_blkio(folder: Path) -> CgroupV1Limits:
     limits_of_devices: dict[str, dict[str, int]] = {}
     for kind in KINDS:
         for line in _kernel_lines(folder / f"blkio.throttle.{kind}_device"):
             number, _, limit = line.partition(" ")
             limits_of_devices.setdefault(number, {})[kind] = int(limit)
-    return Blkio(folder, limits_of_devices)
+    return CgroupV1Limits(folder, limits_of_devices)
 
 
-def _find_io(root: Path, own_groups: Path) -> Io:
+def _find_io(root: Path, own_groups: Path) -> CgroupV2Limits:
     if (root / "io.max").exists():  # the root that a container sees is a group
-        return Io({root: _read_io_max(root)})
+        return CgroupV2Limits({root: _read_io_max(root)})
     in_root = (
         "this process is in the root group of cgroup v2, where nothing can be limited",
         f"move your shell to a group of its own: mkdir {root}/work && echo $$ > {root}/work/cgroup.procs",
@@ -103,7 +105,7 @@ def _find_io(root: Path, own_groups: Path) -> Io:
     doubts = () if _MEMORY in controllers else ("without the controller memory, buffered writes are not throttled",)
     switch = None if _IO in controllers else root / "cgroup.subtree_control"
     hindrance = in_root if "0::/" in _kernel_lines(own_groups) else None
-    return Io({group: _read_io_max(group) for group in groups}, switch, doubts, hindrance)
+    return CgroupV2Limits({group: _read_io_max(group) for group in groups}, switch, doubts, hindrance)
 
 
 def _read_io_max(group: Path) -> dict[str, dict[str, int]]:

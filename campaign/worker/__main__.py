@@ -23,25 +23,25 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
-from campaign.storage.roots import seen_by
+from campaign.storage.roots import path_on_rank
 from campaign.worker import runner, session
-from campaign.worker.batch import Fault, read_file
+from campaign.worker.batch import WorkerFault, read_file
 from campaign.worker.ranks import Leader, RankLostError, follow_first_rank, rank_here
-from campaign.worker.runner import Template, preload_of
+from campaign.worker.runner import Template, modules_to_preload
 from campaign.worker.session import Disturbance, WorkerStoppedError, raise_on_signals
 from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
 from jobs.judging import stopping
-from jobs.model.codes import REFUSALS, End, RunEnd, Wait, sentence
+from jobs.model.codes import REFUSALS, End, RunEnd, Wait, run_end_sentence
 from jobs.model.record import Record
 from jobs.model.results import Run
-from jobs.model.work import ListedItem, Request, TraceRequest, WorkItem, WorkList
+from jobs.model.work import ListedItem, RunRequest, TraceRequest, WorkItem, WorkList
 from jobs.observe.conditions import place_of_process
 from jobs.system.clock import utc_now
 from jobs.system.files import keep_trying, write_json
 from jobs.terminal import open_streams
 
-_PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
+_PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe_accelerator", 120.0
 _GIVE_UP_AFTER = 2  # failed runs in succession; a run that hangs takes run_timeout_s
 _STOPPED_EXIT = 128 + signal.SIGTERM
 
@@ -72,7 +72,7 @@ class Worker:
             log = self.folder.workers / f"{self.work['token']}.accelerator.log"
             answer = self.template.run({"name": "gpu"}, log, _PROBE_TIMEOUT_S, _PROBE)
             if answer.get("status") == "failed":
-                raise EnvironmentFaultError(sentence(answer["end"]), NoGpuError().hint)
+                raise EnvironmentFaultError(run_end_sentence(answer["end"]), NoGpuError().hint)
 
     def run_cells(self, items: Sequence[ListedItem]) -> bool:
         """Run one run of each cell in turn, forth and back, until all cells are over; return whether all are done."""
@@ -166,11 +166,11 @@ class Worker:
             self._save_record(recorded)  # it has the last run, which is not on disk yet
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.describe_job()
-        method = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
+        method = locks.lock_method(item["access"], slurm=self.work["cluster"] == "slurm")
         report = partial(self._save_waiting, recorded)
-        devices = locks.device_locks(checkpoint_targets.places(item)) if method == "lock" else []
-        other_locks = [*checkpoint_targets.locks(item, self.folder), *devices]
-        with locks.held(method, lock, self.job, other_locks, report) as proof:
+        devices = locks.device_locks(checkpoint_targets.used_paths(item)) if method == "lock" else []
+        other_locks = [*checkpoint_targets.target_locks(item, self.folder), *devices]
+        with locks.hold_storage(method, lock, self.job, other_locks, report) as proof:
             run = record.begin_run(recorded, next_run.role, self.work["token"], next_run.added, self._pair_of(next_run))
             run["exclusive"] = proof
             run |= place_of_process()
@@ -193,16 +193,16 @@ class Worker:
         self.leader.gather()
         return nullcontext() if method != "lock" or item["access"]["shared"] else self.leader.hold_storages(lock)
 
-    def _refusal(self, run: Run, item: WorkItem, proof: locks.Proof) -> End | None:
+    def _refusal(self, run: Run, item: WorkItem, proof: locks.LockProof) -> End | None:
         """Return why a run must not begin; None if it may."""
         threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
         if self.work["cluster"] == "slurm" and not conduct["cluster"]["oversubscribe"] and run["cpus"] < threads:
             return {"code": RunEnd.TOO_FEW_CPUS, "threads": threads, "cpus": run["cpus"]}  # of the allocation
-        if reason := checkpoint_targets.moved(item):
+        if reason := checkpoint_targets.moved_path_sentence(item):
             return {"code": RunEnd.STORAGE_MOVED, "words": reason}
-        if reason := emulation.unbounded(checkpoint_targets.places(item)):
+        if reason := emulation.missing_limits(checkpoint_targets.used_paths(item)):
             return {"code": RunEnd.NOT_EMULATED, "words": reason}
-        reason = locks.doubt(proof, item["access"])
+        reason = locks.licence_doubt(proof, item["access"])
         return {"code": RunEnd.NOT_EXCLUSIVE, "words": reason} if reason else None
 
     def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
@@ -211,7 +211,7 @@ class Worker:
         run["log"] = log.name
         request = self._make_request(run, item)
         try:
-            with baseline_files.tidied(item):
+            with baseline_files.remove_written_file(item):
                 metrics = self._run_in_template(request, log)
         except (WorkerStoppedError, RankLostError) as stop:
             run["status"], run["end"] = "failed", _end_by_stop(stop)
@@ -222,13 +222,13 @@ class Worker:
         if not log.exists():  # a full disk
             run["log"] = None
 
-    def _run_in_template(self, request: Request, log: Path) -> Run:
+    def _run_in_template(self, request: RunRequest, log: Path) -> Run:
         """Return the metrics of a request, run here or on all ranks of the job."""
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
             if self.work["cluster"] != "slurm":
-                request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
-            ending_s = registry.of(request["settings"]).ending_s
+                request["dataset"] = path_on_rank(request["dataset"], request["settings"]["storage"], 0)
+            ending_s = registry.benchmark_of(request["settings"]).ending_s
             run = self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
             if "seconds" in run.get("end", {}):  # the user set this limit; `ending_s` is not part of it
                 run["end"]["seconds"] = conduct["run_timeout_s"]
@@ -236,7 +236,7 @@ class Worker:
         ranks = self.leader.ranks if self.leader else runner.local_ranks(self.template, nodes)
         return runner.run_on_ranks(ranks, request, log, conduct)
 
-    def _make_request(self, run: Run, item: WorkItem) -> Request:
+    def _make_request(self, run: Run, item: WorkItem) -> RunRequest:
         """Return the request for a run: its settings, data and files."""
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         number = run["run"]
@@ -261,8 +261,8 @@ class Worker:
             "tensorflow": str(cell / f"tensorflow-{number}.npz") if is_profiled else None,
             "timelog": str(cell / f"timelog-{number}.timelog"),
             "steps": str(cell / f"run-{number}.npz"),
-            "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
-            "baseline": baseline_files.request(item, cell / f"engine-{number}.txt"),
+            "checkpoint": checkpoint_targets.snapshot_request(item, conduct, self.work["campaign_id"]),
+            "baseline": baseline_files.file_request(item, cell / f"engine-{number}.txt"),
             "limit_s": conduct["run_timeout_s"],
         }
 
@@ -288,7 +288,7 @@ def main(work_list: str) -> int:
     if work["cluster"] == "slurm" and rank_here():
         return follow_first_rank(path.resolve(), work)
     folder = CampaignFolder(Path(work["campaign_dir"]))
-    template = Template(path.with_suffix(".template.log"), preload_of(work))
+    template = Template(path.with_suffix(".template.log"), modules_to_preload(work))
     fault = path.with_suffix(".error.json")
     leader = _make_leader(path.resolve(), work, template)
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
@@ -341,10 +341,10 @@ def _make_leader(path: Path, work: WorkList, template: Template) -> Leader | Non
     return Leader(template, path, nodes, work["conduct"]["ranks_timeout_s"]) if nodes > 1 else None
 
 
-def _fault_of(error: CampaignError | OSError) -> Fault:
+def _fault_of(error: CampaignError | OSError) -> WorkerFault:
     """Return an error in the form that the front process reads."""
     if isinstance(error, CampaignError):
-        fault: Fault = {"message": error.message, "hint": error.hint}
+        fault: WorkerFault = {"message": error.message, "hint": error.hint}
         return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
     hint = "fix it; `python -m campaign doctor` checks the folders on a node"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

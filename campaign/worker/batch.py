@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict, TypeVar
 
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets
@@ -42,7 +42,7 @@ _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
 
-class Fault(TypedDict):
+class WorkerFault(TypedDict):
     """The error that ended a worker."""
 
     message: str
@@ -85,10 +85,10 @@ class Batch:
         """Return the path of the script that sbatch gets."""
         return self.folder / "job.sh"
 
-    def fault(self, index: int) -> Fault | None:
+    def fault(self, index: int) -> WorkerFault | None:
         """Return the error that ended a worker; None without an error."""
         with suppress(OSError, ValueError):
-            return reading.read(self.work_list(index).with_suffix(".error.json"), Fault)
+            return reading.read_json(self.work_list(index).with_suffix(".error.json"), WorkerFault)
         return None
 
     def last_words(self, index: int) -> str:
@@ -118,7 +118,7 @@ class Batch:
     def cancelled_workers(self) -> list[int]:
         """Return the workers whose jobs ``cancel`` ended, from ``cancelled.json``."""
         with suppress(OSError, ValueError):
-            return reading.read(self.folder / _CANCELLED, list[int])
+            return reading.read_json(self.folder / _CANCELLED, list[int])
         return []
 
     def open_workers(self) -> list[int]:
@@ -156,7 +156,7 @@ def read_file(path: Path, shape: type[_Shape]) -> _Shape:
         The file is missing or damaged.
     """
     try:
-        return reading.read(path, shape)
+        return reading.read_json(path, shape)
     except (OSError, ValueError) as error:
         raise EnvironmentFaultError(
             f"{path} is damaged: {error}", "move its folder away; the records are complete without it"
@@ -170,7 +170,7 @@ _SLURM_OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Request:
+class CampaignCall:
     """One call of the command: the user's overrides and the conduct of the campaign."""
 
     folder: CampaignFolder
@@ -187,7 +187,7 @@ class Request:
         return checkpoint_targets.campaign_id(self.folder, self.first or self.token)
 
     def work_list(
-        self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
+        self, cluster: str, entries: Sequence[PlannedCell], data: Mapping[str, Data | None], first: int = 0
     ) -> WorkList:
         """Return the work list of a worker under ``slurm``, ``local`` or ``debug``.
 
@@ -214,7 +214,7 @@ def _conduct_for_worker(conduct: Conduct) -> Conduct:
     return {**conduct, "cluster": cluster, "site": site}
 
 
-def _listed_item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:
+def _listed_item(entry: PlannedCell, position: int, data: Mapping[str, Data | None]) -> ListedItem:
     """Return the item of a cell in a work list."""
     cell = entry.cell
     return {
@@ -225,7 +225,7 @@ def _listed_item(entry: Entry, position: int, data: Mapping[str, Data | None]) -
         "access": {**cell.access},
         "dataset": data[cell.id],
         "root": str(Path(root).expanduser().resolve()) if (root := cell.settings["storage"].get("root")) else None,
-        "targets": checkpoint_targets.roots(cell.settings),
+        "targets": checkpoint_targets.target_roots(cell.settings),
         "position": position,
         "missing": entry.missing,
         "at_most": entry.at_most,

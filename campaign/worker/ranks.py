@@ -34,15 +34,15 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
-from campaign.worker.runner import MARGIN_S, Outcome, Ranks, Template, failed_with_another, preload_of
-from jobs.channel import Channel, ClosedError, ready
+from campaign.worker.runner import MARGIN_S, RankOutcome, RanksOfRun, Template, failed_with_another, modules_to_preload
+from jobs.channel import Channel, ClosedError, wait_for_channels
 from jobs.model import reading
 from jobs.model.codes import RunEnd
 from jobs.model.record import Data
 from jobs.model.results import Run
-from jobs.model.work import ListedItem, Request, WorkList
-from jobs.ranks.peers import Listener, Newcomer, StrangerError, connect, derived, new_secret
-from jobs.ranks.rank import boot
+from jobs.model.work import ListedItem, RunRequest, WorkList
+from jobs.ranks.peers import Listener, Newcomer, StrangerError, connect, derived_secret, new_secret
+from jobs.ranks.rank import boot_id
 from jobs.system import files
 
 _POLL_S = 0.2  # between two looks for the meeting file
@@ -52,7 +52,7 @@ _RANK_LOST_AFTER_S = 60.0  # a rank that sends nothing for so long is lost
 HUB = "hub"  # the purpose of the second secret
 
 
-class Meeting(TypedDict):
+class MeetingFile(TypedDict):
     """The content of the meeting file: the address of the first rank, its secret, and the start of the job."""
 
     job: str
@@ -81,7 +81,7 @@ def follow_first_rank(path: Path, work: WorkList) -> int:
     """Carry out the orders of the first rank until it has gone, or if it does not come in time; return 0."""
     for number in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the first rank handles them
-    template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), preload_of(work))
+    template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), modules_to_preload(work))
     serve_first_rank(path, work, rank_here(), template)
     return 0
 
@@ -91,13 +91,13 @@ def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) 
     try:
         template.start()
         meeting = _wait_for_meeting(meeting_file(path), work["conduct"]["ranks_timeout_s"])
-        hello = {"rank": rank, "boot": boot(), "address": job.node_address()}
+        hello = {"rank": rank, "boot": boot_id(), "address": job.node_address()}
         with (
             closing(connect(meeting["address"], meeting["port"], meeting["secret"], HELLO_S)) as channel,
             ExitStack() as held_locks,
         ):
             channel.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
-            follower = _RankWorker(channel, template, work, derived(meeting["secret"], HUB), held_locks)
+            follower = _RankWorker(channel, template, work, derived_secret(meeting["secret"], HUB), held_locks)
             with suppress(ClosedError):
                 while True:
                     order = channel.receive().value
@@ -116,24 +116,24 @@ def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) 
 def remove_meeting_file(file: Path) -> None:
     """Remove the meeting file, unless it is of another start of the job."""
     with suppress(OSError, ValueError):
-        if _is_of_this_start(reading.read(file, Meeting)):
+        if _is_of_this_start(reading.read_json(file, MeetingFile)):
             file.unlink()
 
 
-def _wait_for_meeting(file: Path, timeout_s: float) -> Meeting:
+def _wait_for_meeting(file: Path, timeout_s: float) -> MeetingFile:
     """Wait for the meeting file of this start of the job and return its content; raises ClosedError on a timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
             os.scandir(file.parent).close()  # makes an NFS client look for new files
-            meeting = reading.read(file, Meeting)
+            meeting = reading.read_json(file, MeetingFile)
             if _is_of_this_start(meeting):
                 return meeting
         time.sleep(_POLL_S)
     raise ClosedError("the first rank was not found")
 
 
-def _is_of_this_start(meeting: Meeting) -> bool:
+def _is_of_this_start(meeting: MeetingFile) -> bool:
     return identify_start().items() <= meeting.items()
 
 
@@ -157,7 +157,7 @@ class _RankWorker:
             return {}
         with self._report_alive():
             if order["do"] == "lock":
-                self.held_locks.enter_context(locks.locked(Path(order["path"])))
+                self.held_locks.enter_context(locks.acquire_lock(Path(order["path"])))
                 return {}
             try:
                 return {"data": session.make_missing_data(self._folder, order["item"])["dataset"]}
@@ -193,7 +193,7 @@ class _RankWorker:
             fault = f"the log {log} is not in {self._folder.root}"
             return {"status": "failed", "end": {"code": RunEnd.LOG_ELSEWHERE, "words": fault}}
         answers = self.template.begin([set_hub_secret(order["request"], self.hub_secret)], [log], order["timeout_s"])
-        if self.channel in ready([answers, self.channel], None):
+        if self.channel in wait_for_channels([answers, self.channel], None):
             self.template.stop()
         run = self.template.outcomes()[0].run
         if self.template.was_stopped:
@@ -201,7 +201,7 @@ class _RankWorker:
         return run
 
 
-def set_hub_secret(request: Request, secret: str) -> Request:
+def set_hub_secret(request: RunRequest, secret: str) -> RunRequest:
     """Return a request with this secret of the hub; unchanged if it is not a request of a rank."""
     return {**request, "rank": {**request["rank"], "secret": secret}} if "rank" in request else request
 
@@ -257,13 +257,13 @@ class Leader:
         self._file = meeting_file(work_list)
         self._followers: list[_FollowerChannel] = []
         self._secret = new_secret()
-        self.hub_secret = derived(self._secret, HUB)
+        self.hub_secret = derived_secret(self._secret, HUB)
         self.addresses: list[str] = []
 
     @property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> RanksOfRun:
         """Return all ranks of the job, each on its node."""
-        return Ranks(self.addresses, self.hub_secret, self.run)
+        return RanksOfRun(self.addresses, self.hub_secret, self.run)
 
     def gather(self) -> None:
         """Wait for all ranks of the job; raises EnvironmentFaultError if one does not come."""
@@ -286,7 +286,7 @@ class Leader:
 
     def _announce(self, listener: Listener) -> None:
         meeting = {**identify_start(), "address": listener.address, "port": listener.port, "secret": self._secret}
-        with files.whole(self._file, mode=0o600) as file:  # whoever reads it can pretend to be a rank
+        with files.write_whole(self._file, mode=0o600) as file:  # whoever reads it can pretend to be a rank
             file.write(json.dumps(meeting).encode())
 
     def close(self) -> None:
@@ -314,9 +314,9 @@ class Leader:
             "see the log of that rank in the batch's folder; ranks_timeout_s=… waits longer",
         )
 
-    def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
+    def run(self, requests: Sequence[RunRequest], logs: Sequence[Path], timeout_s: float) -> list[RankOutcome]:
         """Run one request on each node and return the outcomes by rank; raises RankLostError if a rank has gone."""
-        began, outcomes = time.perf_counter(), dict[int, Outcome]()
+        began, outcomes = time.perf_counter(), dict[int, RankOutcome]()
         waiting = {self._template.begin(requests[:1], logs[:1], timeout_s): 0}
         for follower in self._followers:
             request, log = set_hub_secret(requests[follower.rank], ""), str(logs[follower.rank])
@@ -324,7 +324,7 @@ class Leader:
             waiting[follower.channel] = follower.rank
         deadline, is_stopped = began + timeout_s + MARGIN_S, False
         while waiting:
-            ready_channels = ready(waiting, deadline - time.perf_counter())
+            ready_channels = wait_for_channels(waiting, deadline - time.perf_counter())
             for channel in ready_channels:
                 rank = waiting.pop(channel)
                 outcomes[rank] = self._outcome(rank, time.perf_counter() - began, is_stopped=is_stopped)
@@ -348,18 +348,18 @@ class Leader:
                 with suppress(RankLostError):  # `run` finds it on the connection
                     self._followers[rank - 1].send({"do": "stop"})
 
-    def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> Outcome:
-        """Return the outcome of a rank's run; a run that was stopped has failed because another rank had failed."""
+    def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> RankOutcome:
+        """Return the outcome of a rank's run; if it `is_stopped`, it failed only because another rank had failed."""
         if rank == 0:
             (outcome,) = self._template.outcomes()
             return outcome._replace(ended_s=ended_s, alone=outcome.alone or self._template.was_stopped)
         try:
             answer = self._followers[rank - 1].receive(HELLO_S)
         except RankLostError as error:
-            return Outcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
+            return RankOutcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
         if is_stopped:
-            return Outcome(_STOPPED, answer["ended_s"], alone=True)
-        return Outcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
+            return RankOutcome(_STOPPED, answer["ended_s"], alone=True)
+        return RankOutcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
 
     @contextmanager
     def hold_storages(self, lock: Path) -> Iterator[None]:
@@ -367,7 +367,7 @@ class Leader:
         holders: dict[str, _FollowerChannel] = {}  # one per running kernel, by its boot id
         try:
             for follower in self._followers:
-                if follower.boot not in {boot(), *holders}:
+                if follower.boot not in {boot_id(), *holders}:
                     follower.ask({"do": "lock", "path": str(lock)})
                     holders[follower.boot] = follower
             yield

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypedDict, cast
 
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.roots import seen_by
+from campaign.storage.roots import path_on_rank
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.channel import Channel, ClosedError
 from jobs.model.codes import OF_OTHERS, OUT_OF_TIME, End, RunEnd
 from jobs.model.conduct import Conduct
 from jobs.model.results import Run
-from jobs.model.work import RankRequest, Request, WorkList
+from jobs.model.work import RankRequest, RunRequest, WorkList
 from jobs.ranks.hub import Hub, combine_ranks
 from jobs.ranks.peers import new_secret
 from jobs.system import files
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _IMPORT_S = 600.0  # for the imports of the runs, TensorFlow's for example, from a slow storage
@@ -41,7 +41,7 @@ class _Answer(TypedDict):
     elapsed_s: float
 
 
-class Outcome(NamedTuple):
+class RankOutcome(NamedTuple):
     """The end of one rank of a run; `alone`: the rank failed only because another rank had failed."""
 
     run: Run
@@ -53,7 +53,7 @@ class Template:
     """The template: a fork server (`jobs.fork_server`), which runs each request in a new fork of itself.
 
     The process starts at its first use, and again after it died. `log`: the file for its own output; `preload`: the
-    modules that it imports before the first fork, TensorFlow among them only where a run uses it (`preload_of`).
+    modules that it imports before the first fork, TensorFlow only where a run uses it (`modules_to_preload`).
     """
 
     def __init__(self, log: Path, preload: tuple[str, ...] = _PRELOAD) -> None:
@@ -71,7 +71,7 @@ class Template:
 
     def run_together(
         self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
-    ) -> list[Outcome]:
+    ) -> list[RankOutcome]:
         """Run several requests at once, one for each rank of a run; if one rank fails, all fail."""
         self.begin(arguments, logs, timeout_s, job)
         return self.outcomes()
@@ -87,7 +87,7 @@ class Template:
             self._channel.send(request)
         return self._channel
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RankOutcome]:
         """Wait for the end of the requests of `begin`; a template that exceeds their time limit is killed."""
         logs, timeout_s = self._begun
         end: End = {"code": RunEnd.TEMPLATE_KILLED}
@@ -102,7 +102,7 @@ class Template:
             self.close()
         lost_run: Run = {"status": "failed", "end": end}
         if not answers:
-            return [Outcome({**lost_run, "log_tail": last_lines(log)}, 0.0) for log in logs]
+            return [RankOutcome({**lost_run, "log_tail": last_lines(log)}, 0.0) for log in logs]
         return [_outcome(answer, timeout_s, log) for answer, log in zip(answers, logs, strict=True)]
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class Template:
         (receives, answers), (requests, sends) = os.pipe(), os.pipe()
         with self._open_log() as log:
             self._process = subprocess.Popen(
-                python("-m", "jobs.fork_server", *self._preload),
+                python_command("-m", "jobs.fork_server", *self._preload),
                 stdin=requests,
                 stdout=answers,
                 stderr=log,
@@ -156,12 +156,12 @@ class Template:
     def _open_log(self) -> TextIO:
         """Open the log or, on a full or read-only disk, the null device."""
         try:
-            return os.fdopen(files.begin(self._log), "w", encoding="utf-8")
+            return os.fdopen(files.open_new(self._log), "w", encoding="utf-8")
         except OSError:
             return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def preload_of(work: WorkList) -> tuple[str, ...]:
+def modules_to_preload(work: WorkList) -> tuple[str, ...]:
     """Return the `preload` of a template for the cells of a work list."""
     return ("jobs.run", *registry.imports_of(item["settings"] for item in work["cells"]))
 
@@ -169,7 +169,7 @@ def preload_of(work: WorkList) -> tuple[str, ...]:
 def last_lines(log: Path, lines: int = _TAIL_LINES) -> str:
     """Return the last lines of a log; empty if there is none."""
     try:
-        with open(files.opened(log), "rb") as file:  # noqa: PTH123 - a descriptor
+        with open(files.open_file(log), "rb") as file:  # noqa: PTH123 - a descriptor
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             text = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
@@ -177,14 +177,14 @@ def last_lines(log: Path, lines: int = _TAIL_LINES) -> str:
     return "\n".join(text.splitlines()[-lines:]).strip()
 
 
-def _outcome(answer: _Answer, timeout_s: float, log: Path) -> Outcome:
+def _outcome(answer: _Answer, timeout_s: float, log: Path) -> RankOutcome:
     if (run := answer["result"]) is None:
         run = {"status": "failed", "end": _end_of_run(answer, timeout_s, log)}
     if run.get("status") == "failed":
         run = {**run, "log_tail": last_lines(log)}
     if answer["result"] is not None:
         run = {**run, "elapsed_s_with_fork": answer["elapsed_s"]}
-    return Outcome(run, answer["elapsed_s"], failed_with_another(run))
+    return RankOutcome(run, answer["elapsed_s"], failed_with_another(run))
 
 
 def failed_with_another(run: Run) -> bool:
@@ -205,20 +205,20 @@ def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
     return {"code": RunEnd.EXITED, "number": answer["exit"] or 0, "words": last_lines(log, 1)}
 
 
-class Ranks(NamedTuple):
+class RanksOfRun(NamedTuple):
     """The ranks of a run: all on this machine, or each on a node of its own."""
 
     addresses: Sequence[str]  # of each rank's node, for the other ranks; the first one is the address of the hub
     hub_secret: str  # only the ranks know it
-    run_ranks: Callable[[Sequence[Request], Sequence[Path], float], list[Outcome]]  # one request per rank
+    run_ranks: Callable[[Sequence[RunRequest], Sequence[Path], float], list[RankOutcome]]  # one request per rank
 
 
-def local_ranks(template: Template, size: int) -> Ranks:
+def local_ranks(template: Template, size: int) -> RanksOfRun:
     """Return the ranks of a run on this machine alone, all forked from one template."""
-    return Ranks(["127.0.0.1"] * size, new_secret(), template.run_together)
+    return RanksOfRun(["127.0.0.1"] * size, new_secret(), template.run_together)
 
 
-def run_on_ranks(ranks: Ranks, request: Request, log: Path, conduct: Conduct) -> Run:
+def run_on_ranks(ranks: RanksOfRun, request: RunRequest, log: Path, conduct: Conduct) -> Run:
     """Run a request on all ranks; return one run's metrics, or the end of the rank that failed."""
     size = len(ranks.addresses)
     logs = [file_of_rank(log, rank) for rank in range(size)]
@@ -230,7 +230,9 @@ def run_on_ranks(ranks: Ranks, request: Request, log: Path, conduct: Conduct) ->
         hub.close()
     if any(_has_failed(outcome.run) for outcome in outcomes):
         return _first_failure(outcomes, logs, hub.late)
-    metrics = combine_ranks([outcome.run for outcome in outcomes], hub.seen, registry.of(request["settings"]).combined)
+    metrics = combine_ranks(
+        [outcome.run for outcome in outcomes], hub.seen, registry.benchmark_of(request["settings"]).combined_metrics
+    )
     took_s = max(outcome.ended_s for outcome in outcomes)
     return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}
 
@@ -240,7 +242,7 @@ def file_of_rank(file: Path, rank: int) -> Path:
     return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
 
 
-def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Request:
+def _request_of_rank(request: RunRequest, rank: int, ranks: RanksOfRun, hub: Hub) -> RunRequest:
     """Return the request of one rank: each rank has files of its own, and only the first one saves snapshots."""
     rank_request: RankRequest = {
         "rank": rank,
@@ -252,8 +254,8 @@ def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Req
         "address": ranks.addresses[rank],
         "timeout_s": hub.timeout_s,
     }
-    request_of_rank: Request = {**request, "rank": rank_request}
-    request_of_rank["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], rank)
+    request_of_rank: RunRequest = {**request, "rank": rank_request}
+    request_of_rank["dataset"] = path_on_rank(request["dataset"], request["settings"]["storage"], rank)
     if rank:
         request_of_rank["checkpoint"] = None
     if trace := request_of_rank["trace"]:
@@ -269,7 +271,7 @@ def _has_failed(run: Run) -> bool:
     return run.get("status") == "failed"
 
 
-def _first_failure(outcomes: Sequence[Outcome], logs: Sequence[Path], late: str) -> Run:
+def _first_failure(outcomes: Sequence[RankOutcome], logs: Sequence[Path], late: str) -> Run:
     """Return the run of the rank that failed first without another rank's fault; `late` names ranks that were late."""
     failed_ranks = [rank for rank, outcome in enumerate(outcomes) if _has_failed(outcome.run)]
     rank = min(failed_ranks, key=lambda rank: (outcomes[rank].alone, outcomes[rank].ended_s))

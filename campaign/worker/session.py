@@ -32,8 +32,8 @@ from jobs.judging import judge, stopping
 from jobs.model import reading
 from jobs.model.codes import End, RunEnd, Wait, Waiting
 from jobs.model.conduct import Conduct
-from jobs.model.record import Data, Provenance, Record, Session, Submission, terms_of
-from jobs.model.results import Addition, Check, Role, Run
+from jobs.model.record import Data, Provenance, Record, Session, Submission, terms_of_conduct
+from jobs.model.results import Check, ReasonOfAddedRun, Role, Run
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.observe import counters
@@ -72,7 +72,7 @@ def require_lease(folder: CampaignFolder, recorded: Record) -> None:
     """
     own_session = recorded["sittings"][-1]
     try:
-        lease = reading.read(folder.lease(recorded["cell"]["id"]), _Lease)
+        lease = reading.read_json(folder.lease(recorded["cell"]["id"]), _Lease)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
         return  # no worker has removed or damaged it
@@ -128,7 +128,7 @@ def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> boo
             return True
         if recorded["campaign"].get("token") != work["token"] or recorded["status"] == "running":
             return None
-        return Verdicts(folder, terms_of(work["conduct"])).judged(recorded)["status"] == "done"
+        return Verdicts(folder, terms_of_conduct(work["conduct"])).judged(recorded)["status"] == "done"
     except record.DamagedRecordError:
         return None
 
@@ -141,7 +141,9 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     """
     data: Data = item["dataset"] or {}
     path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
-    present_provenance = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
+    present_provenance = provenance.node_provenance(
+        item["settings"], path, item["targets"], data.get("staged", {}).get("root")
+    )
     campaign = _submission_of(work, item["position"])
     session: Session = {
         **campaign,
@@ -153,11 +155,11 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     recorded = _record_to_continue(folder.record(item["id"]), work, item, present_provenance)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
-        recorded = record.make_record(cell, campaign, data, terms_of(work["conduct"]))
+        recorded = record.make_record(cell, campaign, data, terms_of_conduct(work["conduct"]))
         recorded["provenance"] = {**present_provenance, "started_utc": utc_now()}
     threads = item["settings"].get("threads") if recorded["cell"]["data"] == "images" else None
-    recorded["provenance"] = emulation.with_expected(recorded["provenance"], data, threads)
-    recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
+    recorded["provenance"] = emulation.add_expected_rates(recorded["provenance"], data, threads)
+    recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of_conduct(work["conduct"])
     record.fail_open_runs(recorded, _end_of_open_runs(folder, recorded))
     verdict = Verdicts(folder, recorded["terms"]).judged(recorded)
     missing = stopping.owed_runs(verdict, recorded["terms"])  # a done cell's few invalid runs are not repeated
@@ -199,7 +201,7 @@ class NextRun(NamedTuple):
     """A run to do."""
 
     role: Role
-    added: Addition | None = None  # why ``until_spread`` adds it, if it does
+    added: ReasonOfAddedRun | None = None  # why ``until_spread`` adds it, if it does
     pair: int | None = None  # number of its pair, if it has one
 
 
@@ -210,7 +212,7 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
     """
     terms = recorded["terms"]
 
-    def reason_to_add() -> Addition | None:
+    def reason_to_add() -> ReasonOfAddedRun | None:
         return stopping.reason_to_add(verdicts.judged(recorded), terms)
 
     if not missing and reason_to_add() is None:
@@ -218,13 +220,13 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
     runs_at_most = stopping.most_missing_runs(verdicts.judged(recorded), terms)
     # Each session has its warm-ups: after a break the machine is cold in ways that no check sees.
     yield from [NextRun("warmup")] * terms["warmup_runs"]
-    in_pairs = stopping.is_paired(recorded["cell"]["settings"], terms)
+    in_pairs = stopping.has_pairs(recorded["cell"]["settings"], terms)
     for index in range(runs_at_most):
         added = None if index < missing else reason_to_add()
         if index >= missing and added is None:
             return
         if in_pairs:
-            number = len(stopping.measured(recorded))
+            number = len(stopping.measured_runs(recorded))
             yield from [
                 NextRun(role, added if role == "measured" else None, number)
                 for role in stopping.next_pair_roles(recorded)
@@ -247,7 +249,7 @@ def _record_to_continue(
         recorded = record.read_record(path)
         if recorded:
             with require_usable(path):
-                judge.judged(recorded, terms_of(work["conduct"]))
+                judge.judge_record(recorded, terms_of_conduct(work["conduct"]))
     except record.DamagedRecordError:
         _set_aside(path, "damaged", disk_patience_s(work))
         return None
@@ -257,7 +259,7 @@ def _record_to_continue(
         _set_aside(path, "superseded", disk_patience_s(work))
         return None
     data = item["dataset"] or recorded["dataset"]
-    if provenance.difference(recorded, data, present_provenance, shared=item["access"]["shared"]):
+    if provenance.provenance_difference(recorded, data, present_provenance, shared=item["access"]["shared"]):
         _set_aside(path, "elsewhere", disk_patience_s(work))
         return None
     return recorded
@@ -274,7 +276,7 @@ def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progre
 
         settings: Settings = {**item["settings"], "storage": {**item["settings"]["storage"]}}
         settings["storage"] |= {"root": root} if (root := item.get("root")) else {}
-        data = datasets.on_this_node(settings, folder, progress)
+        data = datasets.dataset_on_this_node(settings, folder, progress)
     return {**item, "dataset": data}
 
 

@@ -34,7 +34,7 @@ def require_possible(name: str) -> None:
         raise NoGpuError
 
 
-def choose(name: str) -> str:
+def choose_accelerator(name: str) -> str:
     """Return the accelerator of this run, ``cpu``, ``gpu`` or ``emulated``; ``auto`` becomes ``gpu`` if there is a GPU.
 
     A run on a GPU uses the first GPU; any other run hides all GPUs from this process. Raises NoGpuError for ``gpu``
@@ -51,18 +51,18 @@ def choose(name: str) -> str:
 
 def start_tensorflow(settings: Settings) -> str:
     """Prepare TensorFlow for a run and return the name of its accelerator; all but ``gpu`` hide the GPUs."""
-    chosen = choose(settings.get("accelerator", {"name": "cpu"})["name"])
+    chosen = choose_accelerator(settings.get("accelerator", {"name": "cpu"})["name"])
     run_operations_directly()
     tf.random.set_seed(settings["seed"])
     return chosen
 
 
-def probe(settings: Mapping[str, str]) -> dict[str, str]:
+def probe_accelerator(settings: Mapping[str, str]) -> dict[str, str]:
     """Return ``{"chosen": accelerator}`` for the setting ``name``; it is called in its own process, before any run."""
-    return {"chosen": choose(settings["name"])}
+    return {"chosen": choose_accelerator(settings["name"])}
 
 
-def described(chosen: str) -> str:
+def accelerator_label(chosen: str) -> str:
     """Return the name of the accelerator for a record; for a GPU with its model."""
     if chosen != "gpu":
         return chosen
@@ -71,7 +71,7 @@ def described(chosen: str) -> str:
     return f"gpu ({model})" if model else "gpu"
 
 
-def emulated(step_s: float) -> Callable[[Any, Any], None]:
+def emulated_step(step_s: float) -> Callable[[Any, Any], None]:
     """Return a step function that lasts `step_s` seconds and leaves the CPUs idle.
 
     A step copies all bytes of the batch once, as a transfer to a GPU would; this copy is part of the step.
@@ -91,10 +91,10 @@ def idle_step(settings: Settings, chosen: str) -> Callable[[Any, Any], None] | N
     """Return the step function of a run that trains no network; None if the run trains one."""
     if settings["benchmark"]["control"] == "no_compute":
         return lambda _images, _labels: None
-    return emulated(settings["accelerator"]["step_s"]) if chosen == "emulated" else None
+    return emulated_step(settings["accelerator"]["step_s"]) if chosen == "emulated" else None
 
 
-def before_fork() -> None:
+def prepare_fork() -> None:
     """Make TensorFlow's and Python's lookups of the first use, once for all runs that are forked from this process.
 
     No operation runs, no device is touched and no thread is started.

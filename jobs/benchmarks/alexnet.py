@@ -24,7 +24,7 @@ from jobs.model.declared import Setting
 from jobs.model.settings import Settings
 
 
-class Training(images.ImageLoop):
+class AlexNetTraining(images.ImageLoop):
     """The training of AlexNet on batches of images, with snapshots; the step may be emulated or left out.
 
     A run that trains nothing (``accelerator=emulated``, ``control=no_compute``) but saves snapshots also builds the
@@ -38,12 +38,12 @@ class Training(images.ImageLoop):
 
     @classmethod
     def to_save(cls, settings: Settings, originals: Sequence[Path]) -> tuple[int, int]:
-        """Return the number of snapshots and the bytes of one, without building the network; an index adds some kB."""
-        _, classes = pipeline.labels([str(path) for path in originals])
-        steps = cls.images_asked(settings, len(originals)) // settings["batch_size"]
+        """Return the number of snapshots and the bytes of one, without building the network and without its index."""
+        _, classes = pipeline.class_labels([str(path) for path in originals])
+        steps = cls.count_images_read(settings, len(originals)) // settings["batch_size"]
         return steps // settings["checkpoint"]["every"], state_bytes(settings["benchmark"], classes)
 
-    def built(self) -> Iterable[Any]:
+    def build_pipeline(self) -> Iterable[Any]:
         """Return the pipeline of batches, and build the network or the emulated step."""
         device, originals = accelerator.DEVICES[self.chosen], [str(path) for path in self.images.originals]
         dataset = pipeline.build_labelled(self.names, self.settings, device, originals, self.images.source)
@@ -64,9 +64,9 @@ class Training(images.ImageLoop):
         """Return the raw metrics."""
         return {
             **super().metrics(wall_s),
-            **self.saving(),
+            **self.saving_metrics(),
             **self._network_built,
-            "accelerator": accelerator.described(self.chosen),
+            "accelerator": accelerator.accelerator_label(self.chosen),
         }
 
     def _build_step(self, device: str, classes: int) -> None:
@@ -140,12 +140,12 @@ BENCHMARK = Benchmark(
     version=1,
     kind="training",
     keys=Keys,
-    begin=partial(images.begun, Training),
+    begin=partial(images.begin_image_run, AlexNetTraining),
     figure=Figure("wall_s", "s", "lower"),
     about="train AlexNet from a folder of images, as the paper's mini-application does, and save snapshots if asked",
     rate=images.RATE,
     computes=True,
     saves=True,
-    whole_batches=Training.whole_batches,
-    wall_parts=Training.wall_parts,
+    whole_batches=AlexNetTraining.whole_batches,
+    wall_parts=AlexNetTraining.wall_parts,
 )

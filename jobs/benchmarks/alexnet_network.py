@@ -56,10 +56,10 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
 def state_bytes(benchmark: Mapping[str, Any], classes: int) -> int:
     """Return the bytes of all variables of AlexNet, including Adam's two moments and the step counter."""
     shapes = kernel_shapes(benchmark["image_size"], classes, benchmark["width"])
-    return bytes_of(shapes, moments=_with_moments(benchmark))
+    return network_bytes(shapes, moments=_with_moments(benchmark))
 
 
-def bytes_of(shapes: Sequence[tuple[int, ...]], *, moments: bool = True) -> int:
+def network_bytes(shapes: Sequence[tuple[int, ...]], *, moments: bool = True) -> int:
     """Return the bytes of all variables of a network with these kernel shapes; `moments`: count Adam's, too."""
     parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
     return (3 if moments else 1) * parameters * _VALUE_BYTES + _COUNT_BYTES

@@ -21,21 +21,21 @@ from msgspec import Meta
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
-from jobs.benchmarks.engines.engine import Order, Outcome
+from jobs.benchmarks.engines.engine import EngineOrder, EngineOutcome
 from jobs.errors import EngineError
 from jobs.model.declared import Setting
-from jobs.model.settings import Named, Node, Settings
-from jobs.model.work import FileRequest, Request
+from jobs.model.settings import Node, NodeWithName, Settings
+from jobs.model.work import FileRequest, RunRequest
 from jobs.objects.client import Client
-from jobs.objects.source import Source
-from jobs.ready_run import Work
+from jobs.objects.run_objects import RunObjects
+from jobs.ready_run import ReadyRun
 from jobs.system import files
 
 _WRITTEN, _RANDOM = "write", "random_read"
 _MIB = 1 << 20
 
 
-class Keys(Named):
+class Keys(NodeWithName):
     """One file that is written or read, to measure the storage alone."""
 
     access: Annotated[
@@ -70,19 +70,19 @@ class Keys(Named):
 
 
 @contextmanager
-def begin(request: Request) -> Iterator[Work]:
+def begin_run(request: RunRequest) -> Iterator[ReadyRun]:
     """Yield the run of this request; remove the file that it wrote; raise EngineError if its engine is missing."""
     settings, file_request = request["settings"], request["baseline"]
     if file_request is None:
         raise TypeError(file_request)
     benchmark, file = settings["benchmark"], Path(file_request["file"])
     writes = benchmark["access"] == _WRITTEN
-    engine = engine_of(settings)
+    engine = engine_name(settings)
     if settings.get("storage", {}).get("kind") == "s3":
         with _begin_on_objects(request, file_request) as work:
             yield work
         return
-    order = _order(settings, file_request, engines.takes_direct(file, benchmark["access"]))
+    order = _order(settings, file_request, engines.supports_direct(file, benchmark["access"]))
     raw = Path(file_request["raw"]) if file_request["raw"] else None
     run = _runner(engine, raw)
     output = raw.name if raw and engine != engines.BUILTIN else None
@@ -94,21 +94,21 @@ def begin(request: Request) -> Iterator[Work]:
     with ExitStack() as stack:
         if writes:
             stack.callback(files.remove, file, missing_ok=True)
-        yield Work(measure, file.parent, to_read, to_read, writes=writes)
+        yield ReadyRun(measure, file.parent, to_read, to_read, writes=writes)
 
 
-def engine_of(settings: Settings) -> str:
-    """Return the name of the engine on this machine: the built-in one for objects, else that of `engines.chosen`."""
+def engine_name(settings: Settings) -> str:
+    """Return the name of the engine on this machine: the built-in one for objects, else the one of `choose_engine`."""
     if settings.get("storage", {}).get("kind") == "s3":
         return engines.BUILTIN
-    return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
+    return engines.choose_engine(settings["benchmark"]["engine"], settings["benchmark"]["access"])
 
 
 @contextmanager
-def _begin_on_objects(request: Request, file_request: FileRequest) -> Iterator[Work]:
+def _begin_on_objects(request: RunRequest, file_request: FileRequest) -> Iterator[ReadyRun]:
     """Yield a run on an object store, with ``threads`` threads: it reads ranges of one object, or writes objects."""
     settings = request["settings"]
-    source = Source(Client(settings["storage"]), {}, request.get("disk"), 1)
+    source = RunObjects(Client(settings["storage"]), {}, request.get("disk"), 1)
     order = _order(settings, file_request, direct=False)
     writes = order.access == _WRITTEN
     client, key = source.client, str(order.file)
@@ -132,31 +132,31 @@ def _begin_on_objects(request: Request, file_request: FileRequest) -> Iterator[W
         if writes:
             _remove(order, client)  # objects of a killed run
             stack.callback(_remove, order, client)
-        yield Work(measure, Path(), writes=writes, source=source, reading=tuple if writes else source.pids)
+        yield ReadyRun(measure, Path(), writes=writes, source=source, reading=tuple if writes else source.pids)
 
 
-def _require_put(order: Order, client: Client) -> None:
+def _require_put(order: EngineOrder, client: Client) -> None:
     """Raise EngineError unless the store lists all written objects with their sizes."""
     sizes = [stored.size for stored in client.listed(str(order.file))]
     if sizes != [order.block_bytes] * (order.file_bytes // order.block_bytes):
         raise EngineError(f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, not the {order.file_bytes} put")
 
 
-def _remove(order: Order, client: Client) -> None:
+def _remove(order: EngineOrder, client: Client) -> None:
     client.delete([stored.key for stored in client.listed(str(order.file))])
 
 
-def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
+def _runner(engine: str, raw: Path | None) -> Callable[[EngineOrder], EngineOutcome]:
     """Return the function that runs an order on this engine; `raw` is the file for the output of an external engine."""
     if engine == engines.BUILTIN:
         from jobs.benchmarks.engines import builtin  # noqa: PLC0415 - numpy is not on the way to --help
 
-        return builtin.run
-    return partial(external.run, external.EXTERNAL[engine], raw)
+        return builtin.run_builtin
+    return partial(external.run_external, external.EXTERNAL[engine], raw)
 
 
 def _measure_order(
-    run: Callable[[Order], Outcome], order: Order, watched: AbstractContextManager[Any]
+    run: Callable[[EngineOrder], EngineOutcome], order: EngineOrder, watched: AbstractContextManager[Any]
 ) -> dict[str, Any]:
     with watched:
         start = time.perf_counter()
@@ -165,15 +165,15 @@ def _measure_order(
     return {**_metrics_of(outcome, order), "direct": order.direct, "startup_s": elapsed_s - outcome.wall_s}
 
 
-def _order(settings: Settings, file_request: FileRequest, direct: bool) -> Order:  # noqa: FBT001 - a field
+def _order(settings: Settings, file_request: FileRequest, direct: bool) -> EngineOrder:  # noqa: FBT001 - a field
     benchmark, file = settings["benchmark"], Path(file_request["file"])
-    order = Order(benchmark["access"], file, file_request["file_bytes"], file_request["block_bytes"], direct)
+    order = EngineOrder(benchmark["access"], file, file_request["file_bytes"], file_request["block_bytes"], direct)
     if benchmark["access"] != _RANDOM:
         return order
     return replace(order, threads=settings["threads"], seconds_max=benchmark["seconds_max"], seed=settings["seed"])
 
 
-def _metrics_of(outcome: Outcome, order: Order) -> dict[str, Any]:
+def _metrics_of(outcome: EngineOutcome, order: EngineOrder) -> dict[str, Any]:
     """Return an outcome as metrics of a record; without parts of the time, ``transfer_s`` is the whole time."""
     word = "write" if order.access == _WRITTEN else "read"
     parts = dict(outcome.parts) or {"transfer_s": outcome.wall_s}
@@ -203,12 +203,12 @@ def file_bytes(settings: Settings) -> int:
     return datafile.whole_bytes(settings["benchmark"]["file_mb"], _transfer_mib(settings))
 
 
-def reads(settings: Settings) -> bool:
+def must_exist_before(settings: Settings) -> bool:
     """Return whether the file must exist before a run."""
     return bool(settings["benchmark"]["access"] != _WRITTEN)
 
 
-def prepared(
+def prepare_file(
     settings: Settings, folder: Path, block_bytes: float | None, progress: Callable[[int, int], None]
 ) -> tuple[Path | None, int, int]:
     """Return the file to read (None if the run writes one), its size in bytes, and the bytes of one request.
@@ -220,9 +220,9 @@ def prepared(
     transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
     datafile.own_folder(folder)
     if settings["benchmark"]["access"] == _WRITTEN:
-        datafile.require_room(folder, size)
+        datafile.require_free_space(folder, size)
         return None, size, transfer_mib * _MIB
-    file = datafile.made(folder, size, progress)
+    file = datafile.make_data_file(folder, size, progress)
     blocks = datafile.whole_blocks(block_bytes, folder) if block_bytes else transfer_mib * _MIB
     return file, size, blocks
 
@@ -233,7 +233,7 @@ class _Baseline(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
 
-    def acting(self, point: Mapping[str, Any]) -> Settings:
+    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
         access = point["benchmark"]["access"]
         puts_objects = access == _WRITTEN and point["storage"].get("kind") == "s3"
         unused = "transfer_mib" if access == _RANDOM else "seconds_max"
@@ -241,7 +241,9 @@ class _Baseline(Benchmark):
         others = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts_objects else ()
         names = ("benchmark", "storage", "cache", *others)
         return {
-            name: value for name, value in super().acting({**point, "benchmark": own_settings}).items() if name in names
+            name: value
+            for name, value in super().acting_settings({**point, "benchmark": own_settings}).items()
+            if name in names
         }
 
     def words(self, node: Node) -> list[str]:
@@ -276,7 +278,7 @@ BENCHMARK = _Baseline(
     version=1,
     kind="storage",
     keys=Keys,
-    begin=begin,
+    begin=begin_run,
     figure=Figure("read_mb_per_s", "MB/s"),
     about="write or read one file: what the storage gives by itself, without TensorFlow",
     data="file",

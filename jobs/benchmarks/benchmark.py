@@ -7,11 +7,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jobs.model.declared import Keys, declared, defaults
+from jobs.model.declared import Keys, declared_defaults, declared_settings
 from jobs.model.results import Run
-from jobs.model.settings import EVERY, Common, Defined, Named, Node, ObjectStorage, Profile, Settings, Storage
-from jobs.model.work import Request
-from jobs.ready_run import Work
+from jobs.model.settings import (
+    EVERY,
+    Common,
+    DefinedAccelerator,
+    Node,
+    NodeWithName,
+    ObjectStorage,
+    Profile,
+    Settings,
+    Storage,
+)
+from jobs.model.work import RunRequest
+from jobs.ready_run import ReadyRun
 
 BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
 _ANY_ACCELERATOR = {"name": "auto", "step_s": None}
@@ -19,13 +29,15 @@ Kind = Literal["storage", "pipeline", "training", "program"]
 
 
 def _keys_outside_id(*kinds: type[Keys]) -> tuple[str, ...]:
-    return tuple(name for kind in kinds for name, setting in declared(kind).items() if not setting.setting.cell)
+    return tuple(
+        name for kind in kinds for name, setting in declared_settings(kind).items() if not setting.setting.cell
+    )
 
 
 OUTSIDE = {
     "storage": _keys_outside_id(Storage, ObjectStorage),
     "profile": _keys_outside_id(Profile),
-    "accelerator": _keys_outside_id(Defined),
+    "accelerator": _keys_outside_id(DefinedAccelerator),
 }
 """The keys of the settings that are not part of a cell's id, by node."""
 
@@ -36,7 +48,7 @@ def _keep_in_id(value: Any, outside: Container[str]) -> Any:
 
 def _effective_profile(profile: Node) -> Node:
     """Return the keys of a node ``profile`` that have an effect: none without a profile, ``every`` only for a trace."""
-    keys = {**defaults(Profile), **profile}
+    keys = {**declared_defaults(Profile), **profile}
     if keys["posix"] != "trace":
         del keys["every"]
     return {} if keys["posix"] == keys["tensorflow"] == "none" else keys
@@ -60,8 +72,8 @@ class Benchmark:
     # ``pipeline``, ``training``, ``program``, or ``storage``; ``storage`` is measured first, because the other kinds
     # are judged against the speed of the storage.
     kind: Kind
-    keys: type[Named]  # its own keys
-    begin: Callable[[Request], AbstractContextManager[Work]]  # returns the context of a ready run
+    keys: type[NodeWithName]  # its own keys
+    begin: Callable[[RunRequest], AbstractContextManager[ReadyRun]]  # returns the context of a ready run
     figure: Figure  # main metric
     about: str = ""  # description in the help of runs by hand
     rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the main metric
@@ -73,11 +85,11 @@ class Benchmark:
     computes: bool = False  # whether the accelerator has an effect
     emulates: bool = False  # whether its steps are emulated, unless the site or the user names an accelerator
     saves: bool = False  # whether it saves snapshots
-    several_nodes: bool = False  # whether a run may have several ranks (`jobs.ranks.here`)
+    several_nodes: bool = False  # whether a run may have several ranks (`jobs.ranks.this_rank`)
     whole_batches: bool = False  # whether it uses only full batches
     imports: tuple[str, ...] = (
         "tensorflow",
-        "jobs.benchmarks.accelerator:before_fork",
+        "jobs.benchmarks.accelerator:prepare_fork",
     )  # modules to import before its runs are forked
     any_name: bool = False  # whether files with any name are images
     ending_s: float = 0.0  # seconds after run_timeout_s to end its processes
@@ -92,8 +104,8 @@ class Benchmark:
     @property
     def defaults(self) -> dict[str, Any]:
         """Return the default settings of a run by hand."""
-        settings = {"benchmark": {"name": self.name, **defaults(self.keys)}}
-        common = {**defaults(Common), **self.own_defaults}
+        settings = {"benchmark": {"name": self.name, **declared_defaults(self.keys)}}
+        common = {**declared_defaults(Common), **self.own_defaults}
         settings |= {name: common[name] for name in self.options}
         if self.computes:
             step_s = self.own_defaults.get("accelerator.step_s")
@@ -117,7 +129,7 @@ class Benchmark:
         """Return the metric whose spread over the runs of a cell is judged; `node` is as in `figure_of`."""
         return self.rate or self.figure_of(node)
 
-    def acting(self, point: Mapping[str, Any]) -> Settings:
+    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
         """Return the settings that can change the result of a cell; `point` has all settings."""
         settings = {name: value for name, value in point.items() if name in self.settings}
         if self.data != "hdf5":
@@ -139,7 +151,7 @@ class Benchmark:
         reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")
         return "as_is" if reads_no_data else settings.get("cache", "as_is")
 
-    def combined(self, _ranks: Sequence[Run]) -> dict[str, Any]:
+    def combined_metrics(self, _ranks: Sequence[Run]) -> dict[str, Any]:
         """Return additional metrics of a run over all ranks that are no simple sums (`jobs.ranks.hub`)."""
         return {}
 

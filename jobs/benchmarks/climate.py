@@ -17,23 +17,33 @@ from msgspec import Meta, field
 from jobs import ranks
 from jobs.benchmarks.alexnet import LearningRate
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.benchmarks.climate_data import TRAIN, VALIDATION, Feed, Phase, Rules, of_rank, over_ranks, parts_of, pipelines
+from jobs.benchmarks.climate_data import (
+    TRAIN,
+    VALIDATION,
+    ClimateRules,
+    ImageLoader,
+    Phase,
+    build_pipelines,
+    expectations_over_ranks,
+    file_parts,
+    rank_expectations,
+)
 from jobs.benchmarks.images import RATE
-from jobs.benchmarks.nersc_trainer import CdbNetwork, Trainer, cdb_kernels
-from jobs.benchmarks.run_files import Copies, files_of, staged_in
-from jobs.benchmarks.step_loop import Spent, spending
-from jobs.data.readers import Part, opened
-from jobs.data.readers.h5py_parts import load
+from jobs.benchmarks.nersc_trainer import CdbNetwork, NerscTrainer, cdb_kernels
+from jobs.benchmarks.run_files import FileCopies, files_of, rank_copies
+from jobs.benchmarks.step_loop import TimeSpent, open_time_spent
+from jobs.data.readers import Part, open_reader
+from jobs.data.readers.h5py_parts import load_parts
 from jobs.errors import DatasetError
 from jobs.model.declared import Setting
-from jobs.model.settings import EVERY, Named, Settings
-from jobs.model.work import Request
-from jobs.ready_run import Work
+from jobs.model.settings import EVERY, NodeWithName, Settings
+from jobs.model.work import RunRequest
+from jobs.ready_run import ReadyRun
 
 _NO_DATA = "stats.h5"
 
 
-class Keys(Named):
+class Keys(NodeWithName):
     """Training from HDF5 files as in CDB."""
 
     epochs: Annotated[
@@ -76,31 +86,39 @@ class Keys(Named):
 
 
 @contextmanager
-def _begin(request: Request) -> Iterator[Work]:
-    settings, own_rank, own = request["settings"], ranks.here(), request["settings"]["benchmark"]
+def _begin(request: RunRequest) -> Iterator[ReadyRun]:
+    settings, own_rank, own = request["settings"], ranks.this_rank(), request["settings"]["benchmark"]
     with ExitStack() as stack:
         files = stack.enter_context(files_of(request))
         folder, source = files.folder, files.source
         paths = sorted(path for path in files.sizes if path.name != _NO_DATA)
         size, steps, seed = settings["batch_size"], settings["iterations"], settings["seed"]
-        rules = Rules(len(paths), own_rank.size, own_rank.rank, own["epochs"], size, steps, seed)
+        rules = ClimateRules(len(paths), own_rank.size, own_rank.rank, own["epochs"], size, steps, seed)
         _require_batches(rules, folder)
         own_paths = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
-        parts = parts_of(settings.get("dataset", {}), own["channels"])
-        spent = stack.enter_context(spending(request))
-        possible_paths = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
+        parts = file_parts(settings.get("dataset", {}), own["channels"])
+        spent = stack.enter_context(open_time_spent(request))
+        possible_paths = [paths[file] for file in rules.readable_files(settings["prefetch"], settings["threads"])]
         staged = {path: files.sizes[path] for path in possible_paths}
-        copies = Copies(folder) if source else stack.enter_context(staged_in(request, own_rank.rank, staged, spent.log))
+        copies = (
+            FileCopies(folder)
+            if source
+            else stack.enter_context(rank_copies(request, own_rank.rank, staged, spent.log))
+        )
         read_paths = {path: copies.of(path) for path in paths}
         read = {path: read_paths[path] for path in own_paths} if own["control"] != "no_io" else {}
-        first_image, reader = load(read_paths[own_paths[0]], parts, source=source), None
+        first_image, reader = load_parts(read_paths[own_paths[0]], parts, source=source), None
         if read:
             parts_to_read = [Part(part.name, ()) for part in parts] if own["control"] == "metadata" else parts
             options = {"readers": own["readers"], "driver": own["driver"], "log": spent.log, "source": source}
-            reader = stack.enter_context(opened(settings["reader"], parts_to_read, [*read.values()], **options))
-        feed = Feed([*read_paths.values()], reader, first_image, own["control"] in ("none", "no_compute"), spent.log)
+            reader = stack.enter_context(open_reader(settings["reader"], parts_to_read, [*read.values()], **options))
+        feed = ImageLoader(
+            [*read_paths.values()], reader, first_image, own["control"] in ("none", "no_compute"), spent.log
+        )
         training = CdbTraining(settings, rules, feed, spent, copies)
-        certain_paths = {read_paths[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
+        certain_paths = {
+            read_paths[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed_files(phase)
+        }
         asked_bytes = dict.fromkeys(read.values(), training.image_bytes if feed.reads else 0)
         reader_facts = (
             {"copies": copies.folder, "newest_ns": copies.newest_ns, "reading": reader.processes} if reader else {}
@@ -109,7 +127,7 @@ def _begin(request: Request) -> Iterator[Work]:
         yield files.work(training.measure, read, proof, asked=asked_bytes, **reader_facts)
 
 
-def _require_batches(rules: Rules, folder: Path) -> None:
+def _require_batches(rules: ClimateRules, folder: Path) -> None:
     """Raise DatasetError if a rank has no batch, or fewer batches than ``iterations``."""
     if rules.steps and rules.steps <= rules.batches(TRAIN):
         return
@@ -119,21 +137,23 @@ def _require_batches(rules: Rules, folder: Path) -> None:
     )
 
 
-class CdbTraining(Trainer):
+class CdbTraining(NerscTrainer):
     """The training of one rank, from the first batch to the last; a validation pass follows each epoch."""
 
     wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 
-    def __init__(self, settings: Settings, rules: Rules, feed: Feed, spent: Spent, copies: Copies) -> None:
+    def __init__(
+        self, settings: Settings, rules: ClimateRules, feed: ImageLoader, spent: TimeSpent, copies: FileCopies
+    ) -> None:
         """Build the pipelines, and the network or the emulated step."""
         self.rules, self.feed, self.copies, self.fields = rules, feed, copies, feed.held[0].shape[0]
         super().__init__(settings, rules.epochs * rules.steps, spent, cdb_kernels(self.fields), saved=False)
-        self.train, self.validations = pipelines(feed, rules, settings)
+        self.train, self.validations = build_pipelines(feed, rules, settings)
         self.delivered: dict[Phase, list[int]] = {TRAIN: [], VALIDATION: []}
         self.bytes_read = 0
         self._iterators: list[Iterator[Any]] = []  # iterators that run until the clock has stopped
 
-    def built(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never built only to be saved
+    def build_network(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never built only to be saved
         """Return a network for this number of fields, with its variables at their initial values."""
         network = CdbNetwork(self.settings["seed"], {**self.settings["benchmark"], "fields": self.fields})
         network.reset()
@@ -210,10 +230,10 @@ class CdbTraining(Trainer):
         counts = {phase: len(files) for phase, files in self.delivered.items()}
         images = sum(counts.values()), sum(rules.images.values())
         size = self.bytes_read, images[1] * self.image_bytes if feed.reads else 0
-        most_asked = rules.most_asked(settings["prefetch"], settings["threads"])
+        most_asked = rules.most_images_read(settings["prefetch"], settings["threads"])
         train = self.delivered[TRAIN]
         return {
-            **self.counted(wall_s, images, size),
+            **self.common_metrics(wall_s, images, size),
             **{f"{phase}_images": count for phase, count in counts.items()},
             **{f"{phase}_reads": feed.asked[phase] for phase in counts},
             "images_ahead": sum(feed.asked.values()) - images[0],
@@ -222,14 +242,14 @@ class CdbTraining(Trainer):
             **self.copies.figures,
             "expected": {
                 **self.copies.expected,
-                **of_rank(rules, counts, feed.asked, most_asked, size),
-                **over_ranks(rules, self.reports(len(train) // rules.batch_size, train)),
+                **rank_expectations(rules, counts, feed.asked, most_asked, size),
+                **expectations_over_ranks(rules, self.reports(len(train) // rules.batch_size, train)),
             },
         }
 
 
 class _Climate(Benchmark):
-    def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the staging metrics over all ranks: sums of files and bytes, the longest time, and their rate."""
         if not all("stage_s" in metrics for metrics in ranks):
             return {}
@@ -272,7 +292,7 @@ def _refuse_unlabelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _refuse_too_few(values: Mapping[str, Any]) -> tuple[str, str] | None:
     files, nodes, iterations = values["dataset.files"], values.get("nodes", 1), values["iterations"]
-    rules = Rules(files - 1, nodes, 0, 1, values["batch_size"], iterations, 0)
+    rules = ClimateRules(files - 1, nodes, 0, 1, values["batch_size"], iterations, 0)
     if rules.batches(TRAIN) and rules.steps <= rules.batches(TRAIN):
         return None
     batches = f"{rules.batches(TRAIN)} batches for training"

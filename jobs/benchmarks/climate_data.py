@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from jobs.benchmarks.nersc_trainer import alike, as_predicted
+from jobs.benchmarks.nersc_trainer import count_expectations, equality_expectations
 from jobs.data import pipeline
 from jobs.data.readers import Part, Reader
 from jobs.errors import DatasetError
@@ -40,7 +40,7 @@ _TRAIN_SHARE, _TEST_SHARE = 0.8, 0.1
 
 
 @dataclass(frozen=True)
-class Rules:
+class ClimateRules:
     """The rules for one `rank` of a CDB run on `files` data files; `iterations` are batches per epoch, None for all."""
 
     files: int
@@ -88,21 +88,21 @@ class Rules:
         draws.shuffle(buffer)
         return (ordered + buffer)[: self.batches(phase) * self.batch_size]
 
-    def consumed(self, phase: Phase) -> list[int]:
+    def consumed_files(self, phase: Phase) -> list[int]:
         """Return the file numbers of all consumed images, in order over all passes."""
         files = [file for number in range(self.epochs) for file in self.order(phase, number)]
         return files[: self.images[phase]]
 
-    def most_asked(self, prefetch: int, calls: int) -> int:
+    def most_images_read(self, prefetch: int, calls: int) -> int:
         """Return the largest possible number of training images read: consumed, `prefetch`, and parallel `calls`."""
         all_images = self.epochs * self.batches(TRAIN) * self.batch_size
         return min(all_images, self.images[TRAIN] + prefetch + calls)
 
-    def may_ask(self, prefetch: int, calls: int) -> list[int]:
+    def readable_files(self, prefetch: int, calls: int) -> list[int]:
         """Return the sorted file numbers that this rank may read, consumed or only read ahead."""
         train = [file for number in range(self.epochs) for file in self.order(TRAIN, number)]
         validation = self.share(VALIDATION) if self.batches(VALIDATION) else []
-        return sorted({*train[: self.most_asked(prefetch, calls)], *validation})
+        return sorted({*train[: self.most_images_read(prefetch, calls)], *validation})
 
 
 @lru_cache(maxsize=4)
@@ -113,27 +113,27 @@ def _permute(files: int, seed: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def of_rank(
-    rules: Rules, found: Mapping[Phase, int], asked: Mapping[str, int], most_asked: int, size: tuple[int, int]
+def rank_expectations(
+    rules: ClimateRules, found: Mapping[Phase, int], asked: Mapping[str, int], most_asked: int, size: tuple[int, int]
 ) -> dict[str, Expectation]:
     """Return the expectations for one rank: images consumed (`found`) and read (`asked`), and bytes (`size`)."""
     train, ahead = rules.images[TRAIN], asked[TRAIN] - found[TRAIN]
     message = f"{ahead} images of train were read ahead and not used, of at most {most_asked - train}"
     is_expected = train <= asked[TRAIN] <= most_asked
     return {
-        **as_predicted("images consumed", (found, rules.images), size),
+        **count_expectations("images consumed", (found, rules.images), size),
         "ahead_as_predicted": {"expected": True, "found": is_expected, "message": message},
     }
 
 
-def over_ranks(rules: Rules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
+def expectations_over_ranks(rules: ClimateRules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
     """Return the expectations over all ranks; a report has ``steps``, ``delivered`` (train files) and ``weights``."""
-    fault = every_sample_once(rules, [report["delivered"] for report in reports])
+    fault = first_sample_fault(rules, [report["delivered"] for report in reports])
     success_text = "no file of train came twice in a pass over them, and none was left out"
-    return alike(reports, [rules.epochs * rules.steps] * rules.ranks, fault, success_text)
+    return equality_expectations(reports, [rules.epochs * rules.steps] * rules.ranks, fault, success_text)
 
 
-def every_sample_once(rules: Rules, delivered: Sequence[Sequence[int]]) -> str:
+def first_sample_fault(rules: ClimateRules, delivered: Sequence[Sequence[int]]) -> str:
     """Return the first fault in the files that the ranks consumed; empty if each pass has each file exactly once.
 
     In an incomplete pass, files may be missing, but no file may come twice.
@@ -162,7 +162,7 @@ _SETTLE_S = 60.0
 _PLAIN = {"autotune": False, "deterministic": True, "map_and_batch_fusion": False, "private_threads": None}
 
 
-def parts_of(dataset: Node, channels: Sequence[int] | None) -> list[Part]:
+def file_parts(dataset: Node, channels: Sequence[int] | None) -> list[Part]:
     """Return the parts to read per file: fields, labels and statistics, or the one data set of a user's own files."""
     rows = tuple(channels) if channels is not None else None
     if "path" in dataset:
@@ -171,7 +171,7 @@ def parts_of(dataset: Node, channels: Sequence[int] | None) -> list[Part]:
 
 
 @dataclass
-class Feed:
+class ImageLoader:
     """The image loader that the pipeline's map calls from several threads; it counts images, bytes and seconds."""
 
     paths: Sequence[Path]  # by file number of the rules
@@ -235,7 +235,9 @@ class Feed:
             self._idle.wait_for(lambda: not self._running_calls, _SETTLE_S)
 
 
-def batches(feed: Feed, rules: Rules, phase: Phase, passes: Sequence[int], settings: Settings) -> tf.data.Dataset:
+def batch_dataset(
+    feed: ImageLoader, rules: ClimateRules, phase: Phase, passes: Sequence[int], settings: Settings
+) -> tf.data.Dataset:
     """Return a dataset of batches, pass after pass: file numbers int32 (n,), bytes int64 (n,), then the arrays.
 
     The arrays are fields float32 (n, channels, height, width), and for generated files labels int32 and weights float32
@@ -252,10 +254,10 @@ def batches(feed: Feed, rules: Rules, phase: Phase, passes: Sequence[int], setti
         return prefetched.batch(settings["batch_size"], drop_remainder=True)
 
     all_passes = tf.data.Dataset.range(len(passes)).flat_map(tf.autograph.experimental.do_not_convert(read_pass))
-    return all_passes.with_options(pipeline.options(_PLAIN, settings["threads"]))
+    return all_passes.with_options(pipeline.tensorflow_options(_PLAIN, settings["threads"]))
 
 
-def _loader(feed: Feed, phase: Phase, *, preprocess: bool) -> Any:
+def _loader(feed: ImageLoader, phase: Phase, *, preprocess: bool) -> Any:
     kinds = [tf.int64, *(tf.as_dtype(array.dtype.newbyteorder("=")) for array in feed.held)]
     shapes = [(), *(array.shape for array in feed.held)]
 
@@ -279,8 +281,8 @@ def _preprocess(fields: tf.Tensor, labels: tf.Tensor | None = None, stats: tf.Te
     return [(fields - smallest) / (largest - smallest), classes, tf.gather(WEIGHTS, classes)]
 
 
-def pipelines(feed: Feed, rules: Rules, settings: Settings) -> tuple[Any, list[Any]]:
+def build_pipelines(feed: ImageLoader, rules: ClimateRules, settings: Settings) -> tuple[Any, list[Any]]:
     """Return the dataset of all training passes, and one dataset per validation pass."""
-    train = batches(feed, rules, TRAIN, range(rules.epochs), settings)
+    train = batch_dataset(feed, rules, TRAIN, range(rules.epochs), settings)
     passes = range(rules.epochs) if rules.batches(VALIDATION) else ()
-    return train, [batches(feed, rules, VALIDATION, [number], settings) for number in passes]
+    return train, [batch_dataset(feed, rules, VALIDATION, [number], settings) for number in passes]

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import field as each_anew
 
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.benchmarks.user_program import WORD, Program
+from jobs.benchmarks.user_program import WORD, ProgramRun
 from jobs.data import manifest
 from jobs.errors import DatasetError, ProgramError
 from jobs.model.declared import Setting
-from jobs.model.settings import Named, Node, Settings
-from jobs.model.work import Request
-from jobs.ready_run import Work
+from jobs.model.settings import Node, NodeWithName, Settings
+from jobs.model.work import RunRequest
+from jobs.ready_run import ReadyRun
 from jobs.system import page_cache
 from jobs.system.cgroup import memory_left_bytes
 from jobs.system.page_cache import PAGE_BYTES
@@ -39,7 +39,7 @@ _PLACEHOLDERS = ("threads", "batch_size", "prefetch", "iterations", "seed", "cac
 _DATA = "data"
 
 
-class Keys(Named):
+class Keys(NodeWithName):
     """Any program that reads files: a training of yours, fio, dd (docs/reference/stall.md)."""
 
     argv: Annotated[
@@ -92,25 +92,25 @@ def data_files(folder: Path, listing: manifest.Manifest) -> dict[Path, int]:
 
 
 @contextmanager
-def begin(request: Request) -> Iterator[Work]:
+def begin_run(request: RunRequest) -> Iterator[ReadyRun]:
     """Yield the run of a program, after its supervising process was started.
 
     Raises DatasetError if the data must be warm but do not fit into memory.
     """
     settings, folder = request["settings"], Path(request["dataset"])
-    listing = manifest.load(Path(request["manifest"] or folder))
+    listing = manifest.load_manifest(Path(request["manifest"] or folder))
     sizes = data_files(folder, listing)
     if settings["cache"] == "warm":
-        require_room(sum(sizes.values()))
+        require_memory(sum(sizes.values()))
     data = folder / listing.files[0].name if listing.parameters.get("file") else folder
     is_profiled = settings.get("profile", {}).get("posix", "none") != "none" and request.get("profile")
     with tempfile.TemporaryDirectory(prefix="tfio-program-") as name:
-        scratch, values = Path(name).resolve(), values_of(settings, str(data))
+        scratch, values = Path(name).resolve(), placeholder_values(settings, str(data))
         hooks = _hooks(scratch) if is_profiled else {}
         with closing(
-            Program(settings["benchmark"], values, request.get("limit_s"), scratch / "mark", **hooks)
+            ProgramRun(settings["benchmark"], values, request.get("limit_s"), scratch / "mark", **hooks)
         ) as program:
-            yield Work(
+            yield ReadyRun(
                 partial(_measure, program, sizes),
                 folder,
                 files=list(sizes),
@@ -126,21 +126,21 @@ def _hooks(folder: Path) -> dict[str, str]:
     from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - imports numpy
 
     try:
-        return files_seen.environment(folder)
+        return files_seen.recording_environment(folder)
     except ProfilerError as error:
         raise ProgramError(error.message) from error
 
 
-def _calls(program: Program, folder: Path, sizes: Mapping[Path, int]) -> Window:
+def _calls(program: ProgramRun, folder: Path, sizes: Mapping[Path, int]) -> Window:
     from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - as above
 
     try:
-        return files_seen.window(folder, sizes, *program.edges_ns)
+        return files_seen.window_of_files(folder, sizes, *program.edges_ns)
     except ProfilerError as error:
         raise ProgramError(error.message) from error
 
 
-def require_room(data_bytes: int) -> None:
+def require_memory(data_bytes: int) -> None:
     """Raise DatasetError if the data do not fit into the free memory, where they must be for a warm run."""
     free_bytes = memory_left_bytes()
     if free_bytes is not None and data_bytes > free_bytes:
@@ -152,12 +152,12 @@ def require_room(data_bytes: int) -> None:
         )
 
 
-def values_of(settings: Settings, data: str) -> dict[str, Any]:
+def placeholder_values(settings: Settings, data: str) -> dict[str, Any]:
     """Return the values of the placeholders, by name; `data` is the path of the data."""
     return {name: settings[name] for name in _PLACEHOLDERS if name in settings} | {_DATA: data}
 
 
-def _measure(program: Program, sizes: Mapping[Path, int], watched: AbstractContextManager[Any]) -> dict[str, Any]:
+def _measure(program: ProgramRun, sizes: Mapping[Path, int], watched: AbstractContextManager[Any]) -> dict[str, Any]:
     """Run the program and return its metrics; the clock runs until the last process that it started has ended."""
     with watched:
         program.run()
@@ -194,13 +194,15 @@ class _Command(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("printed", node["unit"], node["better"]) if node["metric"] else self.figure
 
-    def acting(self, point: Mapping[str, Any]) -> Settings:
+    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
         own = {**point["benchmark"]}
         own["workdir"] = str(Path(own["workdir"] or ".").expanduser().resolve())
         used_words = {name for text in _argument_texts(own) for name in WORD.findall(text)}
         unused = set(_PLACEHOLDERS) - used_words - {"cache"}
         return {
-            name: value for name, value in super().acting({**point, "benchmark": own}).items() if name not in unused
+            name: value
+            for name, value in super().acting_settings({**point, "benchmark": own}).items()
+            if name not in unused
         }
 
     def page_cache(self, settings: Settings) -> str:
@@ -243,7 +245,7 @@ BENCHMARK = _Command(
     version=1,
     kind="program",
     keys=Keys,
-    begin=begin,
+    begin=begin_run,
     figure=Figure("wall_s", "s", "lower"),
     about="run any program, with its data cold or warm",
     data="files",

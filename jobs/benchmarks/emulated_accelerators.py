@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Self
 from jobs.errors import JobError
 from jobs.fork_server import die_with_parent
 from jobs.lazy_imports import np, tf
-from jobs.ranks import here
+from jobs.ranks import this_rank
 from jobs.ranks.rank import Rank
 
 _SPIN_S = 0.0002  # before a deadline in which a process does not sleep: a wake-up takes about 0.1 ms
@@ -154,7 +154,7 @@ class Accelerators:
 
     def run(self) -> None:
         """Run all steps; the clock of all accelerators starts when all of them, on all nodes, are there."""
-        among, sentinels = here(), [each.sentinel for each in self._processes]
+        among, sentinels = this_rank(), [each.sentinel for each in self._processes]
         among.start()
         well = all(self._meeting.lead(number, sentinels, among) for number in range(self.plan.steps + 1))
         self.rows = self._receive(None if well else 0.0)

@@ -26,17 +26,17 @@ from jobs.benchmarks.run_files import files_of
 from jobs.errors import DatasetError
 from jobs.model.declared import Setting
 from jobs.model.results import Run
-from jobs.model.settings import Named, Node, Settings
-from jobs.model.work import Request
-from jobs.ranks import here
-from jobs.ready_run import Work
+from jobs.model.settings import Node, NodeWithName, Settings
+from jobs.model.work import RunRequest
+from jobs.ranks import this_rank
+from jobs.ready_run import ReadyRun
 from jobs.system.cgroup import memory_left_bytes
 
 LEAST_STEP_S = 0.001
 FEWEST_STEPS = 3  # the first one is not counted
 
 
-class Keys(Named):
+class Keys(NodeWithName):
     """Emulated accelerators, side by side on a node (docs/reference/feed.md)."""
 
     accelerators: Annotated[
@@ -53,14 +53,14 @@ class Keys(Named):
 
 
 @contextmanager
-def begin(request: Request) -> Iterator[Work]:
+def begin(request: RunRequest) -> Iterator[ReadyRun]:
     """Yield the run of all accelerators of this node, whose processes are started here."""
     settings = request["settings"]
     with files_of(request) as files:
-        sizes = {path: files.sizes[path] for path in here().share([*files.sizes])}
+        sizes = {path: files.sizes[path] for path in this_rank().share([*files.sizes])}
         batches = assign_samples(settings, sizes)
         own, number = settings["benchmark"], settings["benchmark"]["accelerators"]
-        steps = min(here().gather(len(batches) // number))
+        steps = min(this_rank().gather(len(batches) // number))
         if steps < FEWEST_STEPS:
             raise DatasetError(
                 f"the data are {steps} steps of {number} accelerators, and a run needs {FEWEST_STEPS}",
@@ -83,10 +83,10 @@ def begin(request: Request) -> Iterator[Work]:
         with Accelerators(plan) as accelerators:
             run = partial(_measure, accelerators)
             if plan.from_memory:
-                yield Work(run, files.folder, reading=accelerators.pids)
+                yield ReadyRun(run, files.folder, reading=accelerators.pids)
                 return
             read = {path: files.sizes[path] for path in asked}
-            yield Work(run, files.folder, [*read], [*read], read, asked=asked, reading=accelerators.pids)
+            yield ReadyRun(run, files.folder, [*read], [*read], read, asked=asked, reading=accelerators.pids)
 
 
 def assign_samples(settings: Settings, sizes: Mapping[Path, int]) -> list[list[Sample]]:
@@ -123,7 +123,7 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
     """Run all steps and return the metrics of this node."""
     with watched:
         accelerators.run()
-        here().end()
+        this_rank().end()
     rows = accelerators.rows
     plan, worst = accelerators.plan, min(rows, key=lambda row: (round(row["au_percent"], 1), -row["load_s"]))
     wall_s = max(row["wall_s"] for row in rows)
@@ -170,7 +170,7 @@ class _Feed(Benchmark):
     def page_cache(self, settings: Settings) -> str:
         return "as_is" if settings["benchmark"]["source"] == "memory" else settings["cache"]
 
-    def combined(self, ranks: Sequence[Run]) -> dict[str, Any]:
+    def combined_metrics(self, ranks: Sequence[Run]) -> dict[str, Any]:
         rows = [row for run in ranks for row in run["accelerators"]]
         return {**_shares(rows), "accelerators": rows}
 

@@ -21,48 +21,48 @@ from msgspec import Meta
 from jobs import ranks
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control, Dropout, LearningRate, Width
-from jobs.benchmarks.alexnet_network import bytes_of
+from jobs.benchmarks.alexnet_network import network_bytes
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.hepcnn_data import (  # fmt: skip
     PHASES,
     TRAIN,
     VALIDATION,
     Arrays,
-    Files,
-    Load,
-    Loader,
-    Plan,
-    Rules,
-    Samples,
+    FileLoad,
+    FileLoader,
+    HepRules,
+    LoadPlan,
+    PhaseFiles,
+    RankSamples,
     Shuffle,
-    over_ranks,
+    combine_load_metrics,
+    expectations_over_ranks,
     seconds_by_source,
-    together,
 )
 from jobs.benchmarks.images import RATE
-from jobs.benchmarks.nersc_trainer import HEP_CHANNELS, HepNetwork, Trainer, hep_kernels
+from jobs.benchmarks.nersc_trainer import HEP_CHANNELS, HepNetwork, NerscTrainer, hep_kernels
 from jobs.benchmarks.run_files import files_of
-from jobs.benchmarks.step_loop import spending
+from jobs.benchmarks.step_loop import open_time_spent
 from jobs.checkpoints import run_snapshots as checkpoint
-from jobs.checkpoints.run_snapshots import Checkpoints
-from jobs.data.readers import Part, Reader, h5py_parts, opened
+from jobs.checkpoints.run_snapshots import RunSnapshots
+from jobs.data.readers import Part, Reader, h5py_parts, open_reader
 from jobs.errors import DatasetError
 from jobs.events.time_log import TimeLog
 from jobs.lazy_imports import np
 from jobs.model.declared import Setting
-from jobs.model.settings import EVERY, Named, Settings
-from jobs.model.work import Request
-from jobs.objects.source import Source
+from jobs.model.settings import EVERY, NodeWithName, Settings
+from jobs.model.work import RunRequest
+from jobs.objects.run_objects import RunObjects
 from jobs.ranks.rank import Rank
-from jobs.ready_run import Work
+from jobs.ready_run import ReadyRun
 
 _DATA_SETS = ("data", "label", "psr", "normweight", "weight")
 _COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # facts of each load, in a record
 
 
 @contextmanager
-def _begin(request: Request) -> Iterator[Work]:
-    settings, own_rank = request["settings"], ranks.here()
+def _begin(request: RunRequest) -> Iterator[ReadyRun]:
+    settings, own_rank = request["settings"], ranks.this_rank()
     with ExitStack() as stack:
         files = stack.enter_context(files_of(request))
         originals = {
@@ -72,34 +72,36 @@ def _begin(request: Request) -> Iterator[Work]:
         read_paths = {path: files.read_at(path) for paths in originals.values() for path in paths}
         paths_by_phase = {phase: [read_paths[path] for path in paths] for phase, paths in originals.items()}
         to_read = {path: read_paths[path] for phase in plan.phases for path in originals[phase]}
-        spent = stack.enter_context(spending(request))
+        spent = stack.enter_context(open_time_spent(request))
         reader = stack.enter_context(_reader(settings, [*to_read.values()], spent.log, files.source))
         count_snapshots = partial(_to_save, settings, plan.rules)
         snapshots = request.get("checkpoint") if not own_rank.rank else None  # the weights are the same on all ranks
-        checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), snapshots, count_snapshots))
-        loader = Loader(paths_by_phase, plan.rules, reader, spent, files.source)
+        checkpoints = stack.enter_context(
+            checkpoint.open_target(settings.get("checkpoint", {}), snapshots, count_snapshots)
+        )
+        loader = FileLoader(paths_by_phase, plan.rules, reader, spent, files.source)
         training = HepTraining(settings, plan, loader, checkpoints)
         proof = [*dict.fromkeys(paths_by_phase[phase][file] for phase, _, file in plan.cold)]
         yield files.work(training.measure, to_read, proof, reading=reader.processes, checkpoints=checkpoints)
 
 
 def _reader(
-    settings: Settings, paths: Sequence[Path], log: TimeLog | None, source: Source | None
+    settings: Settings, paths: Sequence[Path], log: TimeLog | None, source: RunObjects | None
 ) -> AbstractContextManager[Reader]:
     name, own = str(settings.get("reader", "h5py_threads")), settings["benchmark"]
-    return opened(
+    return open_reader(
         name, [Part(data_set) for data_set in _DATA_SETS], paths, readers=own["readers"], log=log, source=source
     )
 
 
 def _make_plan(
-    settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], own_rank: Rank, source: Source | None
-) -> Plan:
+    settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], own_rank: Rank, source: RunObjects | None
+) -> LoadPlan:
     """Return the plan of the run, from the first file of each phase; raise DatasetError for too few files."""
     own = settings["benchmark"]
     shapes = {phase: _shape(paths[0], source) for phase, paths in files.items() if paths}
-    train, validation = (Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
-    rules = Rules(
+    train, validation = (PhaseFiles(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
+    rules = HepRules(
         train, validation, own_rank.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"]
     )
     if not rules.share(TRAIN) or not rules.steps:
@@ -107,10 +109,10 @@ def _make_plan(
         need = f"{own_rank.size} ranks with batches of {rules.batch_size}"
         raise DatasetError(f"{files_text} are too few for {need}", "dataset=hep, fewer nodes, or a smaller batch_size")
     phases = PHASES if own["control"] != "no_io" else ()
-    return Plan(rules, own_rank, shapes[TRAIN][1], phases)
+    return LoadPlan(rules, own_rank, shapes[TRAIN][1], phases)
 
 
-def _shape(path: Path, source: Source | None) -> tuple[int, int]:
+def _shape(path: Path, source: RunObjects | None) -> tuple[int, int]:
     """Return the number of samples and the image side (pixels) of a file; raise DatasetError for other shapes."""
     with h5py_parts.file_of(path, source=source) as file:
         shape = h5py_parts.data_set_of(file, Part(_DATA_SETS[0])).shape
@@ -119,17 +121,19 @@ def _shape(path: Path, source: Source | None) -> tuple[int, int]:
     return shape[0], shape[2]
 
 
-def _to_save(settings: Settings, rules: Rules) -> tuple[int, int]:
+def _to_save(settings: Settings, rules: HepRules) -> tuple[int, int]:
     """Return the number of snapshots and the bytes of one, without some kB of index."""
-    return rules.steps // settings["checkpoint"]["every"], bytes_of(hep_kernels(settings["benchmark"]["width"]))
+    return rules.steps // settings["checkpoint"]["every"], network_bytes(hep_kernels(settings["benchmark"]["width"]))
 
 
-class HepTraining(Trainer):
+class HepTraining(NerscTrainer):
     """The training of one rank, from the first load to the last step; a validation pass follows each epoch."""
 
     wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
-    def __init__(self, settings: Settings, plan: Plan, loader: Loader, checkpoints: Checkpoints | None) -> None:
+    def __init__(
+        self, settings: Settings, plan: LoadPlan, loader: FileLoader, checkpoints: RunSnapshots | None
+    ) -> None:
         """Build the network and the samples; a network that is only saved is built, too."""
         self.plan, self.rules, self.loader = plan, plan.rules, loader
         kernels = hep_kernels(settings["benchmark"]["width"])
@@ -137,13 +141,13 @@ class HepTraining(Trainer):
         self.saver = checkpoints.saver(self.state) if checkpoints and self.state else None
         load = loader.load if plan.phases else self._from_memory
         self.samples = {
-            phase: Samples(self.rules, phase, self.here.rank, partial(load, phase), self.spent)
+            phase: RankSamples(self.rules, phase, self.here.rank, partial(load, phase), self.spent)
             for phase in PHASES
             if self.rules.share(phase)
         }  # no validation without a file of this rank
         self._passes = 0
 
-    def built(self, *, trains: bool) -> HepNetwork:
+    def build_network(self, *, trains: bool) -> HepNetwork:
         """Return the network for the image size of the data set, warmed up if it `trains`, else reset."""
         network = HepNetwork(self.settings["seed"], {**self.settings["benchmark"], "image_size": self.plan.image_size})
         network.warm_up(self.settings["batch_size"], accelerator.HOST) if trains else network.reset()
@@ -157,7 +161,7 @@ class HepTraining(Trainer):
 
     def place(self, _number: int) -> tuple[str, int]:
         """Return the phase and the epoch of the next sample."""
-        return TRAIN, self.samples[TRAIN].coming
+        return TRAIN, self.samples[TRAIN].next_epoch
 
     def next_batch(self) -> Arrays:
         """Return the next batch of samples; it may span several files."""
@@ -169,7 +173,7 @@ class HepTraining(Trainer):
             self._run_validation_pass(self.samples[VALIDATION], self._passes)
             self._passes += 1
 
-    def _run_validation_pass(self, samples: Samples, number: int) -> None:
+    def _run_validation_pass(self, samples: RankSamples, number: int) -> None:
         """Validate once on all files of this rank; then load the first file of the next pass."""
         self.spent.at(VALIDATION, number)
         remaining = self.rules.share(VALIDATION) * self.rules.validation.samples
@@ -183,7 +187,7 @@ class HepTraining(Trainer):
             if number + 1 < self.rules.epochs:
                 samples.advance()
 
-    def _from_memory(self, phase: str, _load: Load) -> Arrays:
+    def _from_memory(self, phase: str, _load: FileLoad) -> Arrays:
         """Return samples of zeros, without reading (``control=no_io``)."""
         number, side = self.rules.files(phase).samples, self.plan.image_size
         return [np.zeros((number, side, side, HEP_CHANNELS), np.float32), np.zeros(number, np.int32)]
@@ -194,8 +198,8 @@ class HepTraining(Trainer):
         images = len(self.per_step["compute_s"]) * batch_size, self.number * batch_size
         cache = self.settings["cache"] if self.plan.phases and not self.loader.source else "as_is"
         return {
-            **self.counted(wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
-            **self.saving(),
+            **self.common_metrics(wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
+            **self.saving_metrics(),
             "read_s": seconds["read"],
             "shuffle_s": seconds["shuffle"],
             "unpack_s": seconds["load"],
@@ -209,10 +213,10 @@ class HepTraining(Trainer):
     def _over_ranks(self) -> dict[str, Any]:
         delivered, no_samples = self.samples[TRAIN].delivered, [0] * self.rules.train.number
         by_epoch = [delivered.get(epoch, no_samples) for epoch in range(self.rules.finished)]
-        return over_ranks(self.rules, self.reports(len(self.per_step["compute_s"]), by_epoch))
+        return expectations_over_ranks(self.rules, self.reports(len(self.per_step["compute_s"]), by_epoch))
 
 
-class Keys(Named):
+class Keys(NodeWithName):
     """Training from HDF5 files as in HEPCNNB."""
 
     shuffle: Annotated[
@@ -244,9 +248,9 @@ class Keys(Named):
 
 
 class _Hepcnn(Benchmark):
-    def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the load metrics over all ranks, as from `together`."""
-        return together(ranks)
+    def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the load metrics over all ranks, as from `combine_load_metrics`."""
+        return combine_load_metrics(ranks)
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return error and cure if the data set is not HEPCNNB's or is too small; else None."""

@@ -15,14 +15,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from jobs.benchmarks.nersc_trainer import HEP_CHANNELS, alike, as_predicted
-from jobs.benchmarks.step_loop import Spent
+from jobs.benchmarks.nersc_trainer import HEP_CHANNELS, count_expectations, equality_expectations
+from jobs.benchmarks.step_loop import TimeSpent
 from jobs.data.readers import Reader
 from jobs.errors import UnreadableImageError
 from jobs.events.time_log import UNKNOWN
 from jobs.lazy_imports import np
 from jobs.model.results import Expectation
-from jobs.objects.source import Source
+from jobs.objects.run_objects import RunObjects
 from jobs.observe.counters import process_io
 from jobs.ranks.rank import Rank
 from jobs.system import page_cache
@@ -34,14 +34,14 @@ SAMPLE_EXTRA_BYTES = 16  # per image: label, psr (int32), normweight, weight (fl
 VALUE_BYTES = 4
 
 
-class Load(NamedTuple):
+class FileLoad(NamedTuple):
     """One load of a file: its epoch (from 0), and the file's index in the sorted list of its phase."""
 
     epoch: int
     file: int
 
 
-class Files(NamedTuple):
+class PhaseFiles(NamedTuple):
     """The files of one phase: their number, and the samples per file."""
 
     number: int
@@ -49,11 +49,11 @@ class Files(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class HepRules:
     """The rules of a run on `ranks` ranks; `batch_size` is per rank."""
 
-    train: Files
-    validation: Files
+    train: PhaseFiles
+    validation: PhaseFiles
     ranks: int
     epochs: int
     batch_size: int
@@ -65,7 +65,7 @@ class Rules:
         """Return the number of steps per rank: the full batches of all epochs together."""
         return self.share(TRAIN) * self.train.samples * self.epochs // self.batch_size
 
-    def files(self, phase: str) -> Files:
+    def files(self, phase: str) -> PhaseFiles:
         """Return the number of files and samples of a phase."""
         return self.train if phase == TRAIN else self.validation
 
@@ -90,7 +90,7 @@ class Rules:
         """Return the number of training files from which a rank takes at least one sample."""
         return -(-self.steps * self.batch_size // self.train.samples)
 
-    def loads(self, phase: str, rank: int) -> list[Load]:
+    def loads(self, phase: str, rank: int) -> list[FileLoad]:
         """Return the loads of a rank in a phase, in order.
 
         A rank with one file keeps it in memory. Validation loads its first file before the training begins, and the
@@ -102,7 +102,7 @@ class Rules:
         loads_next = self.finished < self.epochs
         number = self._used_files if phase == TRAIN else self.finished * share + loads_next
         indices = range(number if share > 1 else 1)
-        return [Load(index // share, self.order(phase, rank, index // share)[index % share]) for index in indices]
+        return [FileLoad(index // share, self.order(phase, rank, index // share)[index % share]) for index in indices]
 
     def count(self) -> int:
         """Return the number of loads per rank in the whole run; it is the same for all ranks."""
@@ -132,7 +132,7 @@ def load_bytes(samples: int, image_size: int) -> int:
 
 
 @cache
-def _order(rules: Rules, phase: str, rank: int, epoch: int) -> tuple[int, ...]:
+def _order(rules: HepRules, phase: str, rank: int, epoch: int) -> tuple[int, ...]:
     """Return a rank's files in an epoch: a block of the list, which ``global`` shuffles again after the first epoch."""
     files, share = [*range(rules.files(phase).number)], rules.share(phase)
     if rules.shuffle == "global" and epoch and share > 1:
@@ -143,7 +143,7 @@ def _order(rules: Rules, phase: str, rank: int, epoch: int) -> tuple[int, ...]:
     return tuple(own_files)
 
 
-def every_sample_once(rules: Rules, delivered: Sequence[Sequence[Sequence[int]]]) -> str:
+def first_sample_fault(rules: HepRules, delivered: Sequence[Sequence[Sequence[int]]]) -> str:
     """Return the first fault in the samples of the finished epochs; empty if every sample came exactly once.
 
     `delivered` has, by rank, epoch and file index, the number of samples that came; -1 if one sample of the file came
@@ -169,16 +169,16 @@ HALF = 0.5  # share of a file's pages in memory from which its load does not cou
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """The planned loads of one rank, by phase and in order."""
 
-    rules: Rules
+    rules: HepRules
     own_rank: Rank
     image_size: int
     phases: Sequence[str]  # empty if no file is read
 
     @property
-    def loads(self) -> dict[str, list[Load]]:
+    def loads(self) -> dict[str, list[FileLoad]]:
         """Return the planned loads, by phase."""
         return {phase: self.rules.loads(phase, self.own_rank.rank) for phase in self.phases}
 
@@ -200,7 +200,7 @@ class Plan:
         counts = {phase: len(loads) for phase, loads in self.loads.items()}
         counts_loaded = {phase: sum(row["phase"] == phase for row in rows) for phase in self.phases}
         size = sum(row["bytes"] for row in rows), self.bytes
-        expected = as_predicted("files loaded", (counts_loaded, counts), size)
+        expected = count_expectations("files loaded", (counts_loaded, counts), size)
         return expected if cache == "as_is" else {**expected, "cold_as_predicted": self._expect_cold(rows, cache)}
 
     def _expect_cold(self, rows: Sequence[Row], cache: str) -> Expectation:
@@ -221,15 +221,15 @@ class Plan:
         return {"expected": expected, "found": cold_loads, "message": message}
 
 
-def over_ranks(rules: Rules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
-    """Return what all ranks together should have done beside what they did, by name.
+def expectations_over_ranks(rules: HepRules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
+    """Return, by name, what all ranks together should have done and what they did.
 
     `reports` has one mapping per rank with ``steps``, ``delivered`` (samples by epoch and file) and ``weights``.
     """
-    fault = every_sample_once(rules, [report["delivered"] for report in reports])
+    fault = first_sample_fault(rules, [report["delivered"] for report in reports])
     share = rules.train.samples * rules.share(TRAIN) * rules.ranks
     success_text = f"{rules.finished} epochs of {share:,} samples, each once over all ranks"
-    return alike(reports, [rules.steps] * rules.ranks, fault, success_text)
+    return equality_expectations(reports, [rules.steps] * rules.ranks, fault, success_text)
 
 
 def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
@@ -253,7 +253,7 @@ def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
     return metrics
 
 
-def together(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def combine_load_metrics(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the load metrics over all ranks: sums of the counts, means of the seconds, and medians of the medians."""
     from statistics import mean, median  # noqa: PLC0415
 
@@ -274,21 +274,21 @@ Arrays = Sequence[Any]  # of n samples: images (n, side, side, 3), labels (n,), 
 _TWICE = -1
 
 
-class Loader:
+class FileLoader:
     """A loader of complete files; ``rows`` has one entry per load, for the record."""
 
     def __init__(
         self,
         files: Mapping[str, Sequence[Path]],
-        rules: Rules,
+        rules: HepRules,
         reader: Reader,
-        spent: Spent,
-        source: Source | None = None,
+        spent: TimeSpent,
+        source: RunObjects | None = None,
     ) -> None:
         self._files, self._rules, self._reader, self.spent, self.source = files, rules, reader, spent, source
         self.rows: list[dict[str, Any]] = []
 
-    def load(self, phase: str, load: Load) -> Arrays:
+    def load(self, phase: str, load: FileLoad) -> Arrays:
         """Return images (n, side, side, 3), labels and the rest of a file; raise UnreadableImageError for a wrong n."""
         path, spent = self._files[phase][load.file], self.spent
         with spent.during("other"):
@@ -326,10 +326,12 @@ class Loader:
         return counters["read_bytes"] if counters else None
 
 
-class Samples:
+class RankSamples:
     """The samples of one rank in one phase, file after file in the order of the rules; `load` returns the arrays."""
 
-    def __init__(self, rules: Rules, phase: str, rank: int, load: Callable[[Load], Arrays], spent: Spent) -> None:
+    def __init__(
+        self, rules: HepRules, phase: str, rank: int, load: Callable[[FileLoad], Arrays], spent: TimeSpent
+    ) -> None:
         self._rules, self._phase, self._rank, self._load, self._spent = rules, phase, rank, load, spent
         # By epoch and file: the number of samples returned; `_TWICE` if one sample was returned twice.
         self.delivered: dict[int, list[int]] = {}
@@ -348,7 +350,7 @@ class Samples:
         return parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
     @property
-    def coming(self) -> int:
+    def next_epoch(self) -> int:
         """Return the epoch of the next sample."""
         return (self._index + (self._next == self._rules.files(self._phase).samples)) // self._rules.share(self._phase)
 
@@ -357,13 +359,13 @@ class Samples:
         share = self._rules.share(self._phase)
         self._index += 1
         self.epoch, position = divmod(self._index, share)
-        load = Load(self.epoch, self._rules.order(self._phase, self._rank, self.epoch)[position])
+        load = FileLoad(self.epoch, self._rules.order(self._phase, self._rank, self.epoch)[position])
         if share > 1 or not self._arrays:
             self._arrays = self._load(load)
         self._next = 0
         self._permute(load)
 
-    def _permute(self, load: Load) -> None:
+    def _permute(self, load: FileLoad) -> None:
         number = len(self._arrays[0])
         self._rows = np.arange(number)
         self._is_returned = np.zeros(number, bool)

@@ -13,29 +13,29 @@ from typing import Any
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.benchmark import Figure
 from jobs.benchmarks.run_files import files_of
-from jobs.benchmarks.step_loop import Spent, StepLoop, spending
+from jobs.benchmarks.step_loop import StepLoop, TimeSpent, open_time_spent
 from jobs.checkpoints import run_snapshots
-from jobs.checkpoints.run_snapshots import Checkpoints
+from jobs.checkpoints.run_snapshots import RunSnapshots
 from jobs.data import pipeline
 from jobs.errors import DatasetError, UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.model.settings import Settings
-from jobs.model.work import Request
-from jobs.objects.source import Source
-from jobs.ranks import here
-from jobs.ready_run import Work
+from jobs.model.work import RunRequest
+from jobs.objects.run_objects import RunObjects
+from jobs.ranks import this_rank
+from jobs.ready_run import ReadyRun
 
 RATE = Figure("images_per_s", "images/s")
 
 
 @dataclass(frozen=True)
-class Images:
+class RankImages:
     """The images that a rank reads; if they are staged copies, the folders of the `originals` give the classes."""
 
     folder: Path  # folder of the data set; a record names files relative to it
     paths: Sequence[Path]
     originals: Sequence[Path]
-    source: Source | None = None  # the object store, for objects
+    source: RunObjects | None = None  # the object store, for objects
 
 
 class ImageLoop(StepLoop):
@@ -46,22 +46,22 @@ class ImageLoop(StepLoop):
     def __init__(
         self,
         settings: Settings,
-        images: Images,
-        spent: Spent | None = None,
-        checkpoints: Checkpoints | None = None,
+        images: RankImages,
+        spent: TimeSpent | None = None,
+        checkpoints: RunSnapshots | None = None,
     ) -> None:
         """Start TensorFlow, and build the pipeline and the step."""
-        self.wanted = self.images_asked(settings, len(images.paths))
+        self.wanted = self.count_images_read(settings, len(images.paths))
         super().__init__(settings, -(-self.wanted // settings["batch_size"]), spent)
         self.chosen = accelerator.start_tensorflow(settings)
         self.images, self.names, self.checkpoints = images, [str(path) for path in images.paths], checkpoints
         self.delivered: list[int] = []
         self.bytes_read = 0
-        with self.bad_file_named():
-            self.batches = self.built()
+        with self.error_with_file_name():
+            self.batches = self.build_pipeline()
 
     @classmethod
-    def images_asked(cls, settings: Settings, files: int) -> int:
+    def count_images_read(cls, settings: Settings, files: int) -> int:
         """Return the number of images that a run requests: ``iterations`` batches, or each file once.
 
         A benchmark with only full batches requests the full batches of one epoch, at least one batch.
@@ -76,7 +76,7 @@ class ImageLoop(StepLoop):
         """Return the number of snapshots of a run, and the bytes of one."""
         return 0, 0
 
-    def built(self) -> Iterable[Any]:
+    def build_pipeline(self) -> Iterable[Any]:
         """Return the pipeline, which has not read any image yet, and build the step."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class ImageLoop(StepLoop):
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Return the metrics of the run, with the reads of an object store in order. Raises UnreadableImageError."""
-        with self.bad_file_named(), self._in_order():
+        with self.error_with_file_name(), self._in_order():
             return super().measure(watched)
 
     def start_input(self) -> None:
@@ -113,7 +113,7 @@ class ImageLoop(StepLoop):
         """
         exhausted, whole_batches = len(self.delivered) < self.wanted, self.whole_batches
         source, settings = self.images.source, self.settings
-        errors, unreadable = pipeline.dropped(
+        errors, unreadable = pipeline.dropped_files(
             self.names, self.delivered, settings, source, exhausted=exhausted, whole_batches=whole_batches
         )
         return {
@@ -130,7 +130,7 @@ class ImageLoop(StepLoop):
         }
 
     @contextmanager
-    def bad_file_named(self) -> Iterator[None]:
+    def error_with_file_name(self) -> Iterator[None]:
         """Raise an UnreadableImageError that names the bad file; TensorFlow's own error does not name it."""
         try:
             yield
@@ -143,36 +143,36 @@ class ImageLoop(StepLoop):
     def _in_order(self) -> AbstractContextManager[None]:
         if self.images.source is None:
             return nullcontext()
-        order = pipeline.order(self.names, self.settings["seed"])
+        order = pipeline.reading_order(self.names, self.settings["seed"])
         return self.images.source.in_order([self.names[index] for index in order])
 
 
 @contextmanager
-def begun(kind: type[ImageLoop], request: Request) -> Iterator[Work]:
+def begin_image_run(kind: type[ImageLoop], request: RunRequest) -> Iterator[ReadyRun]:
     """Yield a run of this kind of loop on this rank's share of the files."""
     settings = request["settings"]
-    with files_of(request) as files, spending(request) as spent:
-        originals = here().share([*files.sizes])
+    with files_of(request) as files, open_time_spent(request) as spent:
+        originals = this_rank().share([*files.sizes])
         if not originals:
-            message = f"there are fewer files than ranks: there is none for rank {here().rank}"
+            message = f"there are fewer files than ranks: there is none for rank {this_rank().rank}"
             raise DatasetError(message, "fewer nodes=…")
         read_paths = {path: files.read_at(path) for path in originals}
         count_snapshots = partial(kind.to_save, settings, originals)
-        with run_snapshots.opened(
+        with run_snapshots.open_target(
             settings.get("checkpoint", {}), request.get("checkpoint"), count_snapshots
         ) as checkpoints:
-            images = Images(files.folder, [*read_paths.values()], originals, files.source)
+            images = RankImages(files.folder, [*read_paths.values()], originals, files.source)
             loop = kind(settings, images, spent, checkpoints)
-            proof = requested(images.paths, loop.wanted, settings["seed"])
+            proof = first_files(images.paths, loop.wanted, settings["seed"])
             yield files.work(loop.measure, read_paths, proof, checkpoints=checkpoints)
 
 
-def requested(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
+def first_files(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
     """Return the files that a run certainly reads: the first files of the seeded order.
 
     Their share in memory proves a cold run; files that may only be read ahead would distort it.
     """
     if number >= len(paths):
         return paths
-    order = pipeline.order([str(path) for path in paths], seed)
+    order = pipeline.reading_order([str(path) for path in paths], seed)
     return [paths[index] for index in order[:number]]

@@ -24,14 +24,14 @@ class Keys(pipeline.PipelineKeys):
     ] = True
 
 
-class Reading(images.ImageLoop):
+class ReadingLoop(images.ImageLoop):
     """A loop that reads batches and drops them; with ``sync``, all ranks meet after each batch, equally often."""
 
     _meetings = 0
 
-    def built(self) -> Any:
+    def build_pipeline(self) -> Any:
         """Return the pipeline of the micro-benchmark."""
-        return pipeline.build(self.names, self.settings, self.images.source)
+        return pipeline.build_unlabelled(self.names, self.settings, self.images.source)
 
     def prepare(self) -> None:
         """Start the pipeline and set the number of meetings; the first meeting takes place before the clock starts."""
@@ -57,7 +57,7 @@ BENCHMARK = Benchmark(
     version=1,
     kind="pipeline",
     keys=Keys,
-    begin=partial(images.begun, Reading),
+    begin=partial(images.begin_image_run, ReadingLoop),
     figure=images.RATE,
     several_nodes=True,
     about="read a folder of images through tf.data, as the paper's micro-benchmark does",

@@ -18,7 +18,7 @@ from typing import Any
 
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet_network import Network
-from jobs.benchmarks.step_loop import Spent, StepLoop
+from jobs.benchmarks.step_loop import StepLoop, TimeSpent
 from jobs.lazy_imports import np, tf
 from jobs.model.results import Expectation
 from jobs.model.settings import Settings
@@ -127,11 +127,17 @@ class CdbNetwork(SharedNetwork):
 VALIDATION_COST = 3  # a forward pass is about a third of a step: the backward pass computes two gradients per layer
 
 
-class Trainer(StepLoop):
+class NerscTrainer(StepLoop):
     """The training of one rank; a subclass builds the network, and returns batches as lists of arrays."""
 
     def __init__(
-        self, settings: Settings, number: int, spent: Spent | None, kernels: Sequence[tuple[int, ...]], *, saved: bool
+        self,
+        settings: Settings,
+        number: int,
+        spent: TimeSpent | None,
+        kernels: Sequence[tuple[int, ...]],
+        *,
+        saved: bool,
     ) -> None:
         """Start TensorFlow; build the network if needed; `kernels` has the kernel shapes, even without a network."""
         super().__init__(settings, number, spent)
@@ -139,7 +145,7 @@ class Trainer(StepLoop):
         start = time.perf_counter()
         self.computes = settings["benchmark"]["control"] != "no_compute"
         trains = self.computes and self.chosen != "emulated"
-        network = self.built(trains=trains) if trains or saved else None
+        network = self.build_network(trains=trains) if trains or saved else None
         self.network = network if trains else None
         self.state = network.state if network else None
         self.takes_s: float | None = settings["accelerator"]["step_s"] if self.computes and not trains else None
@@ -148,7 +154,7 @@ class Trainer(StepLoop):
         self._zeros = [np.zeros(size, np.float32) for shape in shapes for size in (shape, shape[-1:])]
         self.build_s = time.perf_counter() - start
 
-    def built(self, *, trains: bool) -> SharedNetwork:
+    def build_network(self, *, trains: bool) -> SharedNetwork:
         """Return the network, for training (`trains`) or only to be saved."""
         raise NotImplementedError
 
@@ -181,7 +187,7 @@ class Trainer(StepLoop):
         elif self.computes:
             self._take_time(arrays, VALIDATION_COST)
 
-    def counted(self, wall_s: float, images: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
+    def common_metrics(self, wall_s: float, images: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
         """Return the common metrics; `images` is (found, requested), `size` in bytes is (found, predicted)."""
         return {
             **super().metrics(wall_s),
@@ -193,7 +199,7 @@ class Trainer(StepLoop):
             "bytes_read": size[0],
             "bytes_predicted": size[1],
             "read_mb_per_s": size[0] / 1e6 / wall_s,
-            "accelerator": accelerator.described(self.chosen),
+            "accelerator": accelerator.accelerator_label(self.chosen),
             "build_s": self.build_s,
         }
 
@@ -211,10 +217,10 @@ class Trainer(StepLoop):
         """Emulate 1/`part` of a step on these arrays."""
         if self.takes_s is not None:
             images, labels = (tf.convert_to_tensor(array) for array in (arrays[0], arrays[-1]))
-            accelerator.emulated(self.takes_s / part)(images, labels)
+            accelerator.emulated_step(self.takes_s / part)(images, labels)
 
 
-def as_predicted(
+def count_expectations(
     noun: str, counts: tuple[Mapping[Any, int], Mapping[Any, int]], size: tuple[int, int]
 ) -> dict[str, Expectation]:
     """Return the expectations for counts by phase and for bytes; each pair is (found, predicted)."""
@@ -226,7 +232,7 @@ def as_predicted(
     }
 
 
-def alike(
+def equality_expectations(
     reports: Sequence[Mapping[str, Any]], steps: Sequence[int], fault: str, success_text: str
 ) -> dict[str, Expectation]:
     """Return the expectations over all ranks; a report has ``steps`` and ``weights`` (a checksum, or None).

@@ -16,17 +16,17 @@ def benchmarks() -> dict[str, Benchmark]:
     return {benchmark.name: benchmark for benchmark in find_declared("jobs.benchmarks", "BENCHMARK")}
 
 
-def of(settings: Mapping[str, Any]) -> Benchmark:
+def benchmark_of(settings: Mapping[str, Any]) -> Benchmark:
     """Return the benchmark named in the settings of a cell."""
     return benchmarks()[settings["benchmark"]["name"]]
 
 
 def imports_of(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what is imported before the runs of these cells are forked, each once; `cells` are settings of cells."""
-    return [*dict.fromkeys(name for cell in cells for name in of(cell).imports_of(cell["benchmark"]))]
+    return [*dict.fromkeys(name for cell in cells for name in benchmark_of(cell).imports_of(cell["benchmark"]))]
 
 
-def needing_tensorflow(cells: Iterable[Mapping[str, Any]]) -> list[str]:
+def benchmarks_with_tensorflow(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of those benchmarks whose runs use TensorFlow; `cells` are settings of cells."""
     return sorted({cell["benchmark"]["name"] for cell in cells if "tensorflow" in imports_of([cell])})
 

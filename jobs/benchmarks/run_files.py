@@ -20,9 +20,9 @@ from jobs.errors import DatasetError
 from jobs.events.time_log import TimeLog
 from jobs.model.conduct import Limits
 from jobs.model.results import Expectation
-from jobs.model.work import Request
-from jobs.objects.source import Source, of_dataset
-from jobs.ready_run import Work
+from jobs.model.work import RunRequest
+from jobs.objects.run_objects import RunObjects, objects_of_dataset
+from jobs.ready_run import ReadyRun
 from jobs.system import files, page_cache
 
 
@@ -32,7 +32,7 @@ class RunFiles:
 
     folder: Path
     sizes: Mapping[Path, int]
-    source: Source | None = None
+    source: RunObjects | None = None
     staged: staged_copies.StagedFiles | None = None
 
     def read_at(self, path: Path) -> Path:
@@ -45,38 +45,38 @@ class RunFiles:
         read: Mapping[Path, Path],
         proof: Sequence[Path],
         **facts: Any,
-    ) -> Work:
+    ) -> ReadyRun:
         """Return the work of a run; `read` maps each file to the path to read it from, and `proof` has such paths."""
         if self.source:
             facts = {"checkpoints": facts.get("checkpoints"), "source": self.source, "reading": self.source.pids}
-            return Work(measure, self.folder, proof=proof, **facts)
+            return ReadyRun(measure, self.folder, proof=proof, **facts)
         sizes = {path_to_read: self.sizes[path] for path, path_to_read in read.items()}
         copies = {"copies": self.staged.copies} if self.staged else {}
-        return Work(measure, self.folder, [*sizes], proof, sizes, **{**copies, **facts})
+        return ReadyRun(measure, self.folder, [*sizes], proof, sizes, **{**copies, **facts})
 
 
 @contextmanager
-def files_of(request: Request) -> Iterator[RunFiles]:
+def files_of(request: RunRequest) -> Iterator[RunFiles]:
     """Yield the files or objects of a run, as listed in the manifest of the data set."""
     folder, staged = Path(request["dataset"]), request.get("staged")
-    listing = manifest.load(Path(request["manifest"] or folder))
+    listing = manifest.load_manifest(Path(request["manifest"] or folder))
     with _objects_of(request, listing) as source:
         folder = Path() if source else folder
         sizes = {folder / entry.name: entry.size for entry in listing.files}
         yield RunFiles(folder, sizes, source, staged_copies.load_map(Path(staged)) if staged else None)
 
 
-def _objects_of(request: Request, listing: manifest.Manifest) -> AbstractContextManager[Source | None]:
+def _objects_of(request: RunRequest, listing: manifest.Manifest) -> AbstractContextManager[RunObjects | None]:
     settings = request["settings"]
     storage = settings.get("storage", {})
     if storage.get("kind") != "s3":
         return nullcontext()
     threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
-    return of_dataset(storage, request["dataset"], listing, request.get("disk"), threads)
+    return objects_of_dataset(storage, request["dataset"], listing, request.get("disk"), threads)
 
 
 @dataclass(frozen=True)
-class Copies:
+class FileCopies:
     """The copies of a run's files in `folder`; a file without a copy is read from its original path."""
 
     source: Path
@@ -93,7 +93,7 @@ class Copies:
 
 
 @contextmanager
-def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[Copies]:
+def rank_copies(request: RunRequest, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[FileCopies]:
     """Yield the copies of a rank's files in the folder of the key ``stage``; no copies for null.
 
     Raises DatasetError if the folder is missing, the rank's folder in it belongs to another user or is in use, or files
@@ -102,14 +102,14 @@ def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeL
     settings, source = request["settings"], Path(request["dataset"])
     stage = settings["benchmark"].get("stage")
     if stage is None:
-        yield Copies(source)
+        yield FileCopies(source)
         return
     root = Path(stage.replace("{rank}", str(rank)))
     if not root.is_dir():
         raise DatasetError(f"there is no folder {root} to copy to", "mount the fast storage, or name another stage")
     parent = root.resolve() / f"tfio-staged-{os.geteuid()}"
     files.make_folder(parent, exist_ok=True)
-    if fault := files.distrust(parent):
+    if fault := files.reason_to_distrust(parent):
         raise DatasetError(fault, "name another stage")
     real_source, listed_ns = source.resolve(), request.get("listed_ns")
     folder = parent / f"{hashlib.sha256(os.fsencode(real_source)).hexdigest()[:10]}-{rank}"
@@ -117,12 +117,12 @@ def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeL
         (str(path.relative_to(source)), *_check_listed(path, size, listed_ns)) for path, size in sizes.items()
     ]
     names = frozenset(name for name, *_ in files_to_copy)
-    with staged_copies.locked(folder, real_source, wait_s=0):
+    with staged_copies.lock_copies(folder, real_source, wait_s=0):
         try:
             staged_copies.remove_copies(real_source, folder, keep=names)  # left by a run with other files
             metrics, expected = _copy_missing(real_source, folder, files_to_copy, settings["cache"], log)
             newest_ns = max((folder / name).lstat().st_ctime_ns for name in names)
-            yield Copies(source, folder, names, metrics, expected, newest_ns)
+            yield FileCopies(source, folder, names, metrics, expected, newest_ns)
         finally:
             with suppress(OSError):  # if the storage is gone now, the next run removes the copies
                 staged_copies.remove_copies(real_source, folder)
@@ -130,7 +130,7 @@ def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeL
 
 def _check_listed(path: Path, size: int, listed_ns: int | None) -> tuple[int, int]:
     """Return size (bytes) and modification time (ns) of a file; raise DatasetError if it changed since its listing."""
-    identity = staged_copies.identity(path)
+    identity = staged_copies.file_identity(path)
     if identity is None or identity[0] != size or (listed_ns and path.lstat().st_ctime_ns > listed_ns):
         raise DatasetError(f"{path} is a link, or differs from its list", "leave it alone, and list it again")
     return identity

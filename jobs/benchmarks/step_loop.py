@@ -1,8 +1,8 @@
 """The step loop of all benchmarks: it runs the clock, divides the time into parts, and notifies the profilers.
 
-Each moment of the wall time counts for one action: the innermost one that is running (`Spent`). Time without an action
-counts as ``other``, so the parts add up. The same spans are the parts of steps for profilers (`jobs.steps`) and the
-events of the time log.
+Each moment of the wall time counts for one action: the innermost one that is running (`TimeSpent`). Time without an
+action counts as ``other``, so the parts add up. The same spans are the parts of steps for profilers (`jobs.steps`)
+and the events of the time log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jobs import ranks, steps
 from jobs.checkpoints.saver import Saver
 from jobs.events.time_log import ACTIONS, UNKNOWN, Event, File, TimeLog
 from jobs.model.settings import Settings
-from jobs.model.work import Request
+from jobs.model.work import RunRequest
 from jobs.system import files
 
 _Result = TypeVar("_Result")
@@ -37,7 +37,7 @@ _PARTS = {
 """The parts of the wall time, and the actions whose seconds each part sums."""
 
 
-class Spent:
+class TimeSpent:
     """The seconds of one thread by action, also as parts of steps; nested time counts only for the inner action.
 
     An action is not logged if the time log does not know it, or if another function logs it (`logged=False`). A full
@@ -101,7 +101,7 @@ class Spent:
         self._part.close()
         self._action = action
         if action:
-            self._part.enter_context(steps.part(action))
+            self._part.enter_context(steps.step_part(action))
 
 
 class StepLoop:
@@ -110,9 +110,9 @@ class StepLoop:
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
     """The parts of the wall time; ``sync_s`` is added if ranks meet."""
 
-    def __init__(self, settings: Settings, number: int, spent: Spent | None = None) -> None:
+    def __init__(self, settings: Settings, number: int, spent: TimeSpent | None = None) -> None:
         """Prepare a loop of at most `number` steps."""
-        self.settings, self.number, self.here, self.spent = settings, number, ranks.here(), spent or Spent()
+        self.settings, self.number, self.here, self.spent = settings, number, ranks.this_rank(), spent or TimeSpent()
         self.saver: Saver | None = None
         self.losses: list[float | None] = []
         self.per_step: dict[str, list[float]] = {"load_s": [], "compute_s": []}
@@ -156,7 +156,7 @@ class StepLoop:
                 start = self.here.start()
             with self.spent.during("other"):
                 self.begin()
-                for number in steps.marked(range(self.number)):
+                for number in steps.marked_steps(range(self.number)):
                     if not self._step(number):
                         break
                 self.finish()
@@ -192,7 +192,7 @@ class StepLoop:
             "timelog": self.spent.log_name(),
         }
 
-    def saving(self) -> dict[str, Any]:
+    def saving_metrics(self) -> dict[str, Any]:
         """Return the metrics of saving snapshots."""
         metrics = {"checkpoints_asked": self.number // self.settings["checkpoint"]["every"]} if self.saver else {}
         return {"checkpoint_finish_s": self._finish_s, **metrics}
@@ -230,27 +230,29 @@ class StepLoop:
 
 
 @contextmanager
-def spending(request: Request) -> Iterator[Spent]:
+def open_time_spent(request: RunRequest) -> Iterator[TimeSpent]:
     """Yield the time counter of this rank, with a time log if the request asks for one.
 
     Logs that a killed run left at this path or beside it are removed, because no record names them.
     """
     if not (file := request.get("timelog")):
-        yield Spent()
+        yield TimeSpent()
         return
-    own_rank, first_path, log = ranks.here(), Path(file), None
+    own_rank, first_path, log = ranks.this_rank(), Path(file), None
     path = (
         first_path.with_name(f"{first_path.stem}-rank{own_rank.rank}{first_path.suffix}")
         if own_rank.rank
         else first_path
     )
     with suppress(OSError):
-        old_logs = [name for name in files.names(path.parent) if fnmatchcase(name, f"{escape(path.name)}.*.timelog")]
+        old_logs = [
+            name for name in files.names_in_folder(path.parent) if fnmatchcase(name, f"{escape(path.name)}.*.timelog")
+        ]
         for name in (path.name, *old_logs):
             files.remove(path.parent / name, missing_ok=True)
         log = TimeLog(path, rank=own_rank.rank, ranks=own_rank.size, run=first_path.stem)
     try:
-        yield Spent(log)
+        yield TimeSpent(log)
     finally:
         if log:
             with suppress(OSError):

@@ -14,7 +14,7 @@ from typing import Any
 from jobs import MARK
 from jobs.errors import ProgramError
 from jobs.model.settings import Node
-from jobs.system.programs import Ended, Keeper
+from jobs.system.programs import ProgramEnd, ProgramKeeper
 
 WORD = re.compile(r"\{([a-z_]+)\}")
 """The pattern of a placeholder such as ``{threads}``."""
@@ -26,12 +26,12 @@ _LINE_BYTES = 1 << 16  # longest line that can mark the begin of the timed part
 _SHOWN = 300  # shown characters of the last line
 
 
-def filled(text: str, values: Mapping[str, Any]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, Any]) -> str:
     """Return the text with values in place of placeholders; other words in braces stay unchanged."""
     return WORD.sub(lambda match: str(values[match[1]]) if match[1] in values else match[0], text)
 
 
-def printed(text: str, metric: str, matches: str) -> float:
+def read_printed_number(text: str, metric: str, matches: str) -> float:
     """Return the number that `metric` finds in a program's output; raise ProgramError if there is none."""
     groups = re.findall(metric, text, re.MULTILINE)
     words = [group[0] if isinstance(group, tuple) else group for group in groups]
@@ -44,10 +44,10 @@ def printed(text: str, metric: str, matches: str) -> float:
     return numbers[-1] if matches == "last" else statistics.median(numbers)
 
 
-class Program:
+class ProgramRun:
     """One run of a program: its supervising process, its output, and, after `run`, its results."""
 
-    ended: Ended
+    ended: ProgramEnd
     wall_s: float  # until its last process had ended
     edges_ns: tuple[int, int]  # Unix times of its begin and its end
 
@@ -59,12 +59,12 @@ class Program:
         `limit_s` is the time limit in seconds from now, None without a limit; `mark_file` is the file of `jobs.mark`;
         `environment` is added to that of this process.
         """
-        self.argv = [filled(word, values) for word in own["argv"]]
+        self.argv = [fill_placeholders(word, values) for word in own["argv"]]
         self._own, self._limit_s, self._mark_file = own, limit_s, mark_file
         self._deadline_s = (
             time.perf_counter() + limit_s if limit_s else float("inf")
         )  # reading warm data into memory takes time
-        own_variables = {name: filled(str(text), values) for name, text in own["environment"].items()}
+        own_variables = {name: fill_placeholders(str(text), values) for name, text in own["environment"].items()}
         inherited = {name: text for name, text in os.environ.items() if name not in _OWN_VARIABLES}
         self._printed, self._line = bytearray(), bytearray()  # the end of the output, and of its current line
         self._begins = re.compile(own["begins"]) if own["begins"] else None
@@ -72,7 +72,7 @@ class Program:
         self._read, write = os.pipe()
         try:
             variables = {**inherited, **environment, **own_variables, MARK: str(mark_file)}
-            self._keeper = Keeper(self.argv, own["workdir"] or str(Path.cwd()), variables, write)
+            self._keeper = ProgramKeeper(self.argv, own["workdir"] or str(Path.cwd()), variables, write)
         finally:
             os.close(write)
 
@@ -129,7 +129,7 @@ class Program:
     def printed(self) -> dict[str, float]:
         """Return the printed number as a metric, empty without `metric`; raise ProgramError if it is not found."""
         metric = self._own["metric"]
-        return {"printed": printed(self._text, metric, self._own["matches"])} if metric else {}
+        return {"printed": read_printed_number(self._text, metric, self._own["matches"])} if metric else {}
 
     @property
     def _text(self) -> str:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.checkpoints import drain_process, lease, restart
-from jobs.checkpoints.drain_loop import Options, Sides
-from jobs.checkpoints.drain_process import Committed, Drain, Drainer, DrainJournal, Event, Failure
+from jobs.checkpoints.drain_loop import DrainOptions, SnapshotSides
+from jobs.checkpoints.drain_process import Drain, DrainedSnapshot, Drainer, DrainEvent, DrainFailure, DrainJournal
 from jobs.checkpoints.lease import ONLY, Marker
 from jobs.checkpoints.restart import DrainWarning, Snapshot
-from jobs.checkpoints.snapshots import Snapshots, new_name, sequence, store_of
+from jobs.checkpoints.snapshots import Snapshots, new_snapshot_name, sequence_number, store_of
 from jobs.errors import JobError, NotOursError, RoomError
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 _POLL_S, _POLL_BUCKET_S = 0.05, 0.5
 
 
-class Direct:
+class DirectTarget:
     """A checkpoint target of one folder with the newest snapshots of one training; it has the methods of `BurstBuffer`.
 
     The folder is empty or belongs to an earlier training; it is made if only its last part is missing. Raises
@@ -50,18 +50,18 @@ class Direct:
         self.fast, self._keep = Path(folder).resolve(), keep
         self._folder, self._saved = Folder(self.fast), list[Snapshot]()
         self._snapshots = Snapshots(self._folder)
-        self._locks, buffer_id, marker = lease.hold(self._folder, self._slow.store if self._slow else None)
+        self._locks, buffer_id, marker = lease.hold_stores(self._folder, self._slow.store if self._slow else None)
         with self._locks as locks:
             names = self._snapshots.names("complete", "unreadable", "damaged")
             names += self._prepare_stores(buffer_id, marker, snapshot_bytes or 0)
             self._locks = locks.pop_all()
-        self._sequence = max(map(sequence, names), default=0)
+        self._sequence = max(map(sequence_number, names), default=0)
 
     def _prepare_stores(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
         """Check the free room, mark the folder, remove incomplete snapshots of a dead trainer; return no names."""
         self._snapshots.require_room(snapshot_bytes)
         if marker is None:
-            lease.mark(self._folder, ONLY, buffer_id)
+            lease.write_marker(self._folder, ONLY, buffer_id)
         self._snapshots.recover()
         return []
 
@@ -87,7 +87,9 @@ class Direct:
         if step < 0:
             raise ValueError("a step is not negative")
         self._sequence += 1
-        return Snapshot(new_name(self._sequence, step), step, Path(), where, 0, clock.moment(), 0.0, 0.0, 0.0)
+        return Snapshot(
+            new_snapshot_name(self._sequence, step), step, Path(), where, 0, clock.current_moment(), 0.0, 0.0, 0.0
+        )
 
     def _write(self, snapshot: Snapshot, write: Callable[[Path], object], streams: int = 1) -> Snapshot:
         start = time.perf_counter()
@@ -100,13 +102,13 @@ class Direct:
         path, write_s = self._snapshots.path(snapshot.name), time.perf_counter() - start
         return replace(snapshot, path=path, bytes=manifest.total_bytes, write_s=write_s)
 
-    def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - a parameter of `BurstBuffer`
+    def wait_until_drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - a parameter of `BurstBuffer`
         """Return True: a single folder has no drain."""
         return True
 
     def report(self, training_ended: Moment | None = None) -> list[dict[str, Any]]:
         """Return the times of each snapshot of this training, in the form of `BurstBuffer.report`."""
-        return [restart.times(snapshot, None, training_ended) for snapshot in self._saved]
+        return [restart.snapshot_times(snapshot, None, training_ended) for snapshot in self._saved]
 
     def troubles(self) -> tuple[str, ...]:
         """Return no messages: an error of this target is raised in the training."""
@@ -121,7 +123,7 @@ class Direct:
         self._locks.close()
 
 
-class BurstBuffer(Direct):
+class BurstBuffer(DirectTarget):
     """A checkpoint target of two stores, a fast and a slow one, with the newest snapshots of one training.
 
     Parameters
@@ -132,8 +134,8 @@ class BurstBuffer(Direct):
     snapshot_bytes
         Size of one snapshot in bytes, if known; then too little room is an error before the first snapshot.
     options
-        Options of the drain, see `jobs.checkpoints.drain_loop.Options`: ``keep``, ``bandwidth_mb_per_s``, ``streams``,
-        ``attempts``, ``backoff_s``, ``backoff_max_s``.
+        Options of the drain, see `jobs.checkpoints.drain_loop.DrainOptions`: ``keep``, ``bandwidth_mb_per_s``,
+        ``streams``, ``attempts``, ``backoff_s``, ``backoff_max_s``.
 
     Raises
     ------
@@ -153,14 +155,14 @@ class BurstBuffer(Direct):
         snapshot_bytes: int | None = None,
         **options: Any,
     ) -> None:
-        self.options, self.slow = Options(**options), store_of(slow)
+        self.options, self.slow = DrainOptions(**options), store_of(slow)
         self._slow = Snapshots(self.slow)
         self._expected = snapshot_bytes
         self._troubles: list[str] = []
         self._displaced = ""
         super().__init__(fast, keep=self.options.keep, snapshot_bytes=snapshot_bytes)
         self._journal = DrainJournal(self.fast)
-        self._offset = self._journal.read(Event)[1]
+        self._offset = self._journal.read(DrainEvent)[1]
         self._drainer = Drainer(self._folder, self.slow)
         self._drainer.poke()
 
@@ -169,16 +171,16 @@ class BurstBuffer(Direct):
         session = secrets.token_hex(8) if isinstance(self.slow, Bucket) else None
         # A listing must not wait long for a bucket that does not answer.
         store_to_list = Snapshots(Bucket.at(str(self.slow), retries=0)) if isinstance(self.slow, Bucket) else self._slow
-        self._sides = Sides(self._snapshots, store_to_list, buffer_id, self._keep, session)
+        self._sides = SnapshotSides(self._snapshots, store_to_list, buffer_id, self._keep, session)
         names = [*self._slow.states()]
         for snapshots in (self._slow, self._snapshots):
             snapshots.require_room(snapshot_bytes)
         if marker is None or session:
-            lease.mark(self.slow, "slow", buffer_id, session=session)
+            lease.write_marker(self.slow, "slow", buffer_id, session=session)
         self._snapshots.recover()
         facts = {"options": asdict(self.options), "session": session}  # for the drainer
         if marker is None or session or marker.get("options") != facts["options"]:
-            self._with_room(lambda: lease.mark(self._folder, "fast", buffer_id, **facts))
+            self._with_room(lambda: lease.write_marker(self._folder, "fast", buffer_id, **facts))
         return names
 
     def _with_room(self, act: Callable[[], _T]) -> _T:
@@ -267,7 +269,7 @@ class BurstBuffer(Direct):
 
     def troubles(self) -> tuple[str, ...]:
         """Return the messages about failures since the last save, or since the last call."""
-        events, self._offset = self._journal.read(Failure, self._offset)
+        events, self._offset = self._journal.read(DrainFailure, self._offset)
         reasons = [event["reason"] for event in events if event["event"] == "displaced"]
         self._displaced = reasons[0] if reasons else self._displaced
         troubles = [*self._troubles, *self._drainer.complaints()]
@@ -277,9 +279,11 @@ class BurstBuffer(Direct):
 
     def latest(self) -> Path | None:
         """Return the folder of the newest complete and verified snapshot, the fast copy first; None without one."""
-        return self._with_room(lambda: restart.latest(self.fast, self.slow))  # a copy in a bucket is copied to FAST
+        return self._with_room(
+            lambda: restart.latest_snapshot(self.fast, self.slow)
+        )  # a copy in a bucket is copied to FAST
 
-    def drained(self, timeout_s: float | None = None) -> bool:
+    def wait_until_drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage, and return True.
 
         Return False after `timeout_s`, if the drainer gave up, or if it found a snapshot of this training damaged;
@@ -312,16 +316,18 @@ class BurstBuffer(Direct):
             count from the call of `save`. None: the snapshot is not yet durable; or the time is unknown, because the
             drainer was killed at its end, or the machine was rebooted in between.
         """
-        events = {event["name"]: event for event in self._journal.read(Committed)[0]}
+        events = {event["name"]: event for event in self._journal.read(DrainedSnapshot)[0]}
         return [
-            restart.times(snapshot, events.get(snapshot.name) or self._committed(snapshot.name), training_ended)
+            restart.snapshot_times(
+                snapshot, events.get(snapshot.name) or self._committed(snapshot.name), training_ended
+            )
             for snapshot in self._saved
         ]
 
     def _committed(self, name: str) -> Drain | None:
         """Return the drain of a snapshot from its manifest; needed if the drainer died before it wrote its journal."""
         try:
-            return drain_process.committed(self._slow.find(name))
+            return drain_process.drain_of_manifest(self._slow.find(name))
         except (OSError, JobError):
             return None
 

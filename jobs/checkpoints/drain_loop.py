@@ -1,8 +1,8 @@
 """The drainer: a process that copies snapshots from the fast storage to the slow one.
 
 A trainer announces new snapshots on standard input. The process ends when this is closed (the trainer has ended,
-however it it ended) and nothing is left to drain. It can be killed and started again at any moment. `Sides` decides
-which snapshots are drained, and which copies may be removed.
+however it ended) and nothing is left to drain. It can be killed and started again at any moment. `SnapshotSides`
+decides which snapshots are drained, and which copies may be removed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from filelock import Timeout
 from jobs.checkpoints import lease
 from jobs.checkpoints.drain_process import DrainJournal
 from jobs.checkpoints.lease import Marker
-from jobs.checkpoints.snapshots import Snapshots, sequence, store_of
+from jobs.checkpoints.snapshots import Snapshots, sequence_number, store_of
 from jobs.errors import DamageError, FolderError, JobError, NotOursError
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.transfer import How
+from jobs.store.transfer import TransferOptions
 from jobs.system import clock
 from jobs.terminal import visible
 
@@ -34,7 +34,7 @@ STAGED = ("complete", "unreadable")
 
 
 @dataclass(frozen=True)
-class Sides:
+class SnapshotSides:
     """The snapshots in a fast folder and in a slow folder or bucket; each store has at least the `keep` newest."""
 
     fast: Snapshots
@@ -45,19 +45,19 @@ class Sides:
 
     def require_slow(self) -> None:
         """Raise NotOursError if the slow storage is another buffer's, OSError or JobError if it does not answer."""
-        lease.require(self.slow.store, self.buffer_id, self.session)
+        lease.require_owner(self.slow.store, self.buffer_id, self.session)
 
     def idle(self) -> bool:
         """Return whether the fast storage has nothing to drain: it is empty, missing, or of another buffer."""
         try:
-            lease.require(self.fast.store, self.buffer_id)
+            lease.require_owner(self.fast.store, self.buffer_id)
             return not self.fast.names(*STAGED)
         except (FileNotFoundError, JobError):
             return True
         except OSError:  # unknown
             return False
 
-    def pending(self) -> list[str]:
+    def pending_snapshots(self) -> list[str]:
         """Return the names of the snapshots to drain, the oldest first.
 
         A snapshot counts as drained if the slow storage has it, or has `keep` newer ones.
@@ -65,13 +65,13 @@ class Sides:
         self.require_slow()
         staged = self.fast.names(*STAGED)  # listed first: a snapshot that is committed meanwhile is then in both lists
         committed = self.slow.names()
-        superseded = sequence(committed[-self.keep]) if len(committed) >= self.keep else -1
-        return [name for name in staged if name not in committed and sequence(name) > superseded]
+        superseded = sequence_number(committed[-self.keep]) if len(committed) >= self.keep else -1
+        return [name for name in staged if name not in committed and sequence_number(name) > superseded]
 
     def left(self) -> list[str]:
         """Return the pending snapshots; if the slow storage does not answer, all snapshots of the fast storage."""
         try:
-            return self.pending()
+            return self.pending_snapshots()
         except (OSError, JobError):
             return self.fast.names(*STAGED)
 
@@ -84,12 +84,12 @@ class Sides:
             self.fast.delete(copies[0])
         return bool(copies)
 
-    def retain(self) -> None:
+    def remove_surplus(self) -> None:
         """Remove all but the `keep` newest snapshots from each storage, but no pending one from the fast storage."""
         for name in self.slow.names()[: -self.keep]:
             self.slow.delete(name)
         staged = self.fast.names(*STAGED)
-        pending = self.pending()
+        pending = self.pending_snapshots()
         for name in staged[: -self.keep]:
             if name not in pending:
                 self.fast.delete(name)
@@ -102,7 +102,7 @@ _LASTING_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
-class Options:
+class DrainOptions:
     """The options of the drain: snapshots to keep, bandwidth, streams and retries."""
 
     keep: int = 5  # number of snapshots that stay on each storage
@@ -113,9 +113,9 @@ class Options:
     backoff_max_s: float = 30.0  # longest wait in seconds
 
     @property
-    def how(self) -> How:
+    def how(self) -> TransferOptions:
         """Return the options of the transfer: bandwidth and streams."""
-        return How(self.bandwidth_mb_per_s, self.streams)
+        return TransferOptions(self.bandwidth_mb_per_s, self.streams)
 
     def __post_init__(self) -> None:
         """Raise ValueError for impossible values."""
@@ -128,15 +128,15 @@ class Options:
             raise ValueError("bandwidth_mb_per_s is more than 0, or None for no limit")
 
 
-def options_of(marker: Marker) -> Options:
+def options_in_marker(marker: Marker) -> DrainOptions:
     """Return the options in the marker of a fast storage; raise FolderError for unknown or invalid ones."""
     try:
-        return Options(**marker["options"])
+        return DrainOptions(**marker["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"the options in the marker are not valid: {error}", "mend the marker") from error
 
 
-class Trainer:
+class TrainerPipe:
     """The trainer as its drainer sees it: a pipe with one byte per new snapshot, which closes when the trainer ends."""
 
     def __init__(self, pipe: int | None) -> None:
@@ -159,7 +159,7 @@ class Trainer:
                 self._pipe = None
 
 
-def drain(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: int | None = None) -> int:
+def drain_snapshots(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: int | None = None) -> int:
     """Drain all snapshots of the fast storage, and continue while the trainer at the other end of `pipe` lives.
 
     Returns 0 when no snapshot is left, `GAVE_UP` if the slow storage fails; raises FolderError for foreign folders.
@@ -167,14 +167,14 @@ def drain(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: i
     fast, slow = Folder(Path(str(fast))), store_of(slow)
     if _marker(fast, slow) is None:
         return 0
-    trainer, journal = Trainer(pipe), DrainJournal(fast.root)
+    trainer, journal = TrainerPipe(pipe), DrainJournal(fast.root)
     is_tidy = False
     with lease.held_by_drainer(fast) as is_present:
         marker = _marker(fast, slow) if is_present else None
         if marker is None:
             return 0
-        options = options_of(marker)
-        sides = Sides(Snapshots(fast), Snapshots(slow), marker["id"], options.keep, marker.get("session"))
+        options = options_in_marker(marker)
+        sides = SnapshotSides(Snapshots(fast), Snapshots(slow), marker["id"], options.keep, marker.get("session"))
         while (progress := _retry(sides, options, journal, trainer)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()
@@ -182,7 +182,7 @@ def drain(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: i
                 return 0
             elif not progress:
                 if fast.root.is_dir():  # the lock would make a missing folder again
-                    with suppress(Timeout, OSError, JobError), lease.lock(fast, "trainer").acquire(timeout=0):
+                    with suppress(Timeout, OSError, JobError), lease.folder_lock(fast, "trainer").acquire(timeout=0):
                         sides.fast.recover()  # removes snapshots of a dead trainer; then check once more
                 is_tidy = True
     return GAVE_UP
@@ -190,10 +190,10 @@ def drain(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: i
 
 def _marker(fast: Folder, slow: Folder | Bucket) -> Marker | None:
     """Return the marker of the fast folder; a bucket is checked later: it may not answer now."""
-    return lease.pair(fast, slow)[1] if isinstance(slow, Folder) else lease.marker_of(fast)
+    return lease.identify_pair(fast, slow)[1] if isinstance(slow, Folder) else lease.read_marker(fast)
 
 
-def _retry(sides: Sides, options: Options, journal: DrainJournal, trainer: Trainer) -> bool | None:
+def _retry(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, trainer: TrainerPipe) -> bool | None:
     """Repeat `_attempt` until it succeeds and return its result; return None if the last allowed attempt failed, too.
 
     Each failure is printed (to the log, if a trainer started this process) and journaled; a lasting one ends the drain.
@@ -224,28 +224,28 @@ def _retry(sides: Sides, options: Options, journal: DrainJournal, trainer: Train
     return None
 
 
-def _pause(seconds: float, sides: Sides) -> None:
+def _pause(seconds: float, sides: SnapshotSides) -> None:
     """Wait `seconds` before the next attempt, but no longer than there are snapshots to drain."""
     end = time.monotonic() + seconds
     while not sides.idle() and (remaining_s := end - time.monotonic()) > 0:
         time.sleep(min(remaining_s, _CHECK_INTERVAL_S))
 
 
-def _attempt(sides: Sides, options: Options, journal: DrainJournal, retries: int) -> bool:
+def _attempt(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, retries: int) -> bool:
     """Copy the oldest pending snapshot to the slow storage and delete surplus ones; return False if none is pending."""
     with lease.held_by_drainer(sides.slow.store):  # another job may drain another fast folder to the same store
         sides.require_slow()
         sides.slow.recover()
-        pending = sides.pending()
+        pending = sides.pending_snapshots()
         if pending:
             _drain_one(sides, pending[0], options, journal, retries)
-        sides.retain()
+        sides.remove_surplus()
     return bool(pending)
 
 
-def _drain_one(sides: Sides, name: str, options: Options, journal: DrainJournal, retries: int) -> None:
+def _drain_one(sides: SnapshotSides, name: str, options: DrainOptions, journal: DrainJournal, retries: int) -> None:
     """Copy one snapshot from the fast storage to the slow one; mark it if it is damaged."""
-    started = clock.moment()
+    started = clock.current_moment()
     try:
         manifest = sides.fast.read(name)
         facts = {**manifest.facts, "drain_started": started, "drain_retries": retries}
@@ -254,7 +254,7 @@ def _drain_one(sides: Sides, name: str, options: Options, journal: DrainJournal,
         sides.fast.set_aside(name)
         journal.tell("damaged", name=name, reason=error.message)
         return
-    journal.tell("committed", name=name, started=started, ended=clock.moment(), retries=retries)
+    journal.tell("committed", name=name, started=started, ended=clock.current_moment(), retries=retries)
 
 
 def _reason(error: OSError | JobError) -> str:

@@ -72,7 +72,9 @@ class Drainer:
         """Return the end of the drainer's log, because log and folder may be deleted before anybody reads it."""
         log = self._fast.root / LOG_NAME
         with suppress(OSError):
-            return " ".join(files.read(log).decode(errors="replace").split())[-_LONGEST_LOG_END:] or f"{log} is empty"
+            return (
+                " ".join(files.read_file(log).decode(errors="replace").split())[-_LONGEST_LOG_END:] or f"{log} is empty"
+            )
         return f"{log} cannot be read"
 
     def pids(self) -> list[int]:
@@ -93,7 +95,7 @@ class Drainer:
 
     def _start(self) -> None:
         left_running[:] = [process for process in left_running if process.poll() is None]
-        with files.append(self._fast.root / LOG_NAME) as log:
+        with files.open_to_append(self._fast.root / LOG_NAME) as log:
             self._process = subprocess.Popen(
                 [*COMMAND, str(self._fast), str(self._slow)],
                 stdin=subprocess.PIPE,
@@ -113,14 +115,14 @@ class Drainer:
                 os.write(self._process.stdin.fileno(), b"\n")
 
 
-class Event(TypedDict):
+class DrainEvent(TypedDict):
     """An event of the journal: its kind, its time (seconds since 1970, for people), and keys of its kind."""
 
     event: str
     at: float
 
 
-class Failure(Event):
+class DrainFailure(DrainEvent):
     """A failure, with its reason."""
 
     reason: str
@@ -134,7 +136,7 @@ class Drain(TypedDict):
     retries: int
 
 
-class Committed(Event, Drain):
+class DrainedSnapshot(DrainEvent, Drain):
     """A snapshot that has reached the slow storage."""
 
     name: str
@@ -148,7 +150,7 @@ class _DrainFacts(TypedDict):
     drain_ended: Moment
 
 
-_Kind = TypeVar("_Kind", bound=Event)
+_Kind = TypeVar("_Kind", bound=DrainEvent)
 
 
 class DrainJournal:
@@ -160,7 +162,7 @@ class DrainJournal:
     def tell(self, event: str, **facts: Any) -> None:
         """Append an event, durably; the event is lost if the storage is full."""
         line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
-        with suppress(OSError), files.append(self.path) as file:
+        with suppress(OSError), files.open_to_append(self.path) as file:
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -168,7 +170,7 @@ class DrainJournal:
     def read(self, kind: type[_Kind], offset: int = 0) -> tuple[list[_Kind], int]:
         """Return the events of a kind after a byte offset, and the offset of the end; other lines are skipped."""
         try:
-            data = files.read(self.path)[offset:]
+            data = files.read_file(self.path)[offset:]
         except OSError:
             return [], offset
         lines = data[: data.rfind(b"\n") + 1]
@@ -176,18 +178,18 @@ class DrainJournal:
         for line in lines.splitlines():
             with suppress(ValueError):
                 events.append(untrusted.json_value(line))
-        return [event for event in events if not reading.fault(event, kind)], offset + len(lines)
+        return [event for event in events if not reading.type_fault(event, kind)], offset + len(lines)
 
 
 def last_reason(fast: Path) -> str:
     """Return the reason why the last attempt to drain a folder failed."""
-    reasons = [event["reason"] for event in DrainJournal(fast).read(Failure)[0] if event["event"] == "failed"]
+    reasons = [event["reason"] for event in DrainJournal(fast).read(DrainFailure)[0] if event["event"] == "failed"]
     return reasons[-1] if reasons else "unknown"
 
 
-def committed(manifest: Manifest | None) -> Drain | None:
+def drain_of_manifest(manifest: Manifest | None) -> Drain | None:
     """Return the drain of a snapshot from its manifest on the slow storage; None if the manifest lacks it."""
-    if manifest is None or reading.fault(manifest.facts, _DrainFacts):
+    if manifest is None or reading.type_fault(manifest.facts, _DrainFacts):
         return None
     facts = manifest.facts
     return {"started": facts["drain_started"], "ended": facts[ENDED], "retries": facts["drain_retries"]}

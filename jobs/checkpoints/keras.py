@@ -10,7 +10,7 @@ from jobs.checkpoints.snapshots import PREFIX
 from jobs.lazy_imports import tf
 
 
-def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:
+def saving_callback(buffer: BurstBuffer, model: Any, every: int) -> Any:
     """Return a ``tf.keras.callbacks.Callback`` that saves a compiled model and its optimiser.
 
     Parameters
@@ -31,7 +31,7 @@ def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:
     return tf.keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
 
 
-def restore(buffer: BurstBuffer, model: Any) -> int:
+def restore_model(buffer: BurstBuffer, model: Any) -> int:
     """Load the newest good snapshot into a compiled model and its optimiser; return its step, 0 without a snapshot."""
     newest = buffer.latest()
     if newest is None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from filelock import FileLock, Timeout
 
-from jobs.checkpoints.snapshots import Snapshots, is_name
+from jobs.checkpoints.snapshots import Snapshots, is_snapshot_name
 from jobs.errors import FolderError, NotOursError
 from jobs.model import reading
 from jobs.store.bucket import Bucket
@@ -47,7 +47,7 @@ class Marker(TypedDict):
     session: NotRequired[str | None]  # of the trainer that opened a bucket last
 
 
-def marker_of(store: Folder | Bucket) -> Marker | None:
+def read_marker(store: Folder | Bucket) -> Marker | None:
     """Return the marker of a store, None for an empty store; raise FolderError for a store of another kind."""
     try:
         if fault := store.distrust():
@@ -61,7 +61,7 @@ def marker_of(store: Folder | Bucket) -> Marker | None:
     except files.OddFileError as error:
         raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     try:
-        return reading.checked(untrusted.json_value(data), Marker, SCHEMA)
+        return reading.check_value(untrusted.json_value(data), Marker, SCHEMA)
     except untrusted.UntrustedError as error:
         raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     except reading.NewerFileError as error:
@@ -76,7 +76,7 @@ def _refuse_other_files(store: Folder | Bucket) -> None:
     if isinstance(store, Folder):
         other_files = [name for name in store.names() if not name.startswith(_OWN_PREFIXES)]
     else:  # incomplete snapshots are no other files: the last requests of a killed drainer may arrive late
-        own = {f"{name}/{key}" for name, objects in store.folders(is_name, ()).items() for key in objects}
+        own = {f"{name}/{key}" for name, objects in store.folders(is_snapshot_name, ()).items() for key in objects}
         other_files = sorted(store.entries().keys() - own) or Snapshots(store).names()
     if other_files:
         raise FolderError(
@@ -86,7 +86,7 @@ def _refuse_other_files(store: Folder | Bucket) -> None:
         )
 
 
-def pair(fast: Folder, slow: Folder | Bucket) -> tuple[str, Marker | None]:
+def identify_pair(fast: Folder, slow: Folder | Bucket) -> tuple[str, Marker | None]:
     """Return the id of the burst buffer of two stores, and the marker of the fast one (None if it is new).
 
     A new fast folder joins the buffer of the slow store, because local disks are new in every job.
@@ -112,21 +112,21 @@ def _require_apart(fast: Folder, slow: Folder | Bucket) -> None:
 
 
 def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
-    marker = marker_of(store)
+    marker = read_marker(store)
     if marker and marker["role"] != role:
         is_what = "is no burst buffer" if marker["role"] == ONLY else f"is the {marker['role']} side of a burst buffer"
         raise FolderError(f"{store} {is_what}", f"name another {role} folder")
     return marker
 
 
-def mark(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any) -> None:
+def write_marker(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any) -> None:
     """Write the marker of a store."""
     store.put(MARKER_NAME, json.dumps({"schema": SCHEMA, "id": buffer_id, "role": role, **facts}).encode())
 
 
-def require(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
+def require_owner(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
     """Raise NotOursError if a store does not belong to the buffer, perhaps because its file system was unmounted."""
-    marker = marker_of(store)
+    marker = read_marker(store)
     if marker is None or marker["id"] != buffer_id:
         cure = "mount its file system again" if isinstance(store, Folder) else "give each training its own prefix"
         raise NotOursError(f"{store} does not belong to this burst buffer any more", cure)
@@ -134,7 +134,7 @@ def require(store: Folder | Bucket, buffer_id: str, session: str | None = None) 
         raise NotOursError(f"{store} has been taken by another trainer", "give each training its own prefix")
 
 
-def lock(folder: Folder, user: str) -> FileLock:
+def folder_lock(folder: Folder, user: str) -> FileLock:
     """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; a file system must support locks."""
     return FileLock(folder.root / _lock_name(user), fallback_to_soft=False)
 
@@ -143,7 +143,7 @@ def _lock_name(user: str) -> str:
     return f".tfio-burst-buffer.{user}.lock"
 
 
-def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Marker | None]:
+def hold_stores(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Marker | None]:
     """Lock a trainer's stores; make folders if only their last part is missing. `slow` is None for one store.
 
     Returns the stack that releases the locks, the buffer's id, and the fast folder's marker (None if it is new). Raises
@@ -151,7 +151,7 @@ def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Ma
     """
 
     def check_pair() -> tuple[str, Marker | None]:
-        return pair(fast, slow) if slow else (secrets.token_hex(8), _marker_in_role(fast, ONLY))
+        return identify_pair(fast, slow) if slow else (secrets.token_hex(8), _marker_in_role(fast, ONLY))
 
     if slow:
         _require_apart(fast, slow)
@@ -164,12 +164,12 @@ def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Ma
                 raise _in_use(locked[0]) from error
             raise
         for folder in folders:
-            locks.callback(acquired(folder, "trainer", _TRAINER_WAIT_S).release)
+            locks.callback(acquire_lock(folder, "trainer", _TRAINER_WAIT_S).release)
         for folder in folders:
             for name in folder.names():
                 if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # left by a dead trainer
                     folder.delete(name)
-            files.append(folder.root / _lock_name("drainer")).close()  # now, while there is room
+            files.open_to_append(folder.root / _lock_name("drainer")).close()  # now, while there is room
         pair_facts = check_pair()  # after the locks: now no other process can interfere
         new_folders.pop_all()
         return locks.pop_all(), *pair_facts
@@ -195,9 +195,9 @@ def _in_use(folder: Folder) -> FolderError:
     return FolderError(f"{folder} is in use by another trainer", "give each training its own folders")
 
 
-def acquired(folder: Folder, user: str, timeout_s: float) -> FileLock:
+def acquire_lock(folder: Folder, user: str, timeout_s: float) -> FileLock:
     """Return the acquired lock of a folder's `user`; raise FolderError if it is in use or locks do not work."""
-    file_lock = lock(folder, user)
+    file_lock = folder_lock(folder, user)
     try:
         file_lock.acquire(timeout=timeout_s)
     except Timeout as error:
@@ -214,8 +214,8 @@ def acquired(folder: Folder, user: str, timeout_s: float) -> FileLock:
 def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
     """Hold the lock of a folder's drainer, after waiting for it; yield False if the folder was removed.
 
-    `lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
-    from `hold` until `clear`, which removes it last.
+    `folder_lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
+    from `hold_stores` until `clear_stores`, which removes it last.
 
     A bucket has no lock. Raises FolderError if the lock file is missing in a folder with a marker.
     """
@@ -232,7 +232,7 @@ def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
 def is_locked(folder: Folder, user: str) -> bool:
     """Return whether a ``trainer`` or ``drainer`` holds its lock on a folder; a drainer outlives its trainer."""
     with suppress(OSError), ExitStack() as stack:
-        descriptor = files.opened(folder.root / _lock_name(user), os.O_RDWR)
+        descriptor = files.open_file(folder.root / _lock_name(user), os.O_RDWR)
         stack.callback(os.close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -246,7 +246,7 @@ def _wait_for_drainer_lock(folder: Folder) -> int | None:
     path = folder.root / _lock_name("drainer")
     while True:
         try:
-            descriptor = files.opened(path, os.O_RDWR)
+            descriptor = files.open_file(path, os.O_RDWR)
         except FileNotFoundError:
             if (folder.root / MARKER_NAME).exists():
                 raise FolderError(f"{path} is missing", "make it anew, empty") from None
@@ -259,24 +259,24 @@ def _wait_for_drainer_lock(folder: Folder) -> int | None:
                 return descriptor
 
 
-def clear(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S) -> None:
+def clear_stores(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S) -> None:
     """Remove the snapshots of a finished training and the markers of its stores, the fast store first.
 
     The fast folder is emptied first, so that a running drainer has nothing left to do; then this waits for its end.
     Raises FolderError, before any change, for a store that is in use, of a newer version or another user's; and at the
     end if snapshots could not be removed: then the markers of all stores stay.
     """
-    markers = {store: marker_of(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
+    markers = {store: read_marker(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
     snapshots = {store: Snapshots(store) for store, marker in markers.items() if marker or isinstance(store, Folder)}
     for store_snapshots in snapshots.values():
         store_snapshots.states()
     folders = [store for store in snapshots if isinstance(store, Folder)]
     with ExitStack() as locks:
         for folder in folders:
-            locks.callback(acquired(folder, "trainer", _TRAINER_WAIT_S).release)
+            locks.callback(acquire_lock(folder, "trainer", _TRAINER_WAIT_S).release)
         for folder in folders:
             _empty(snapshots[folder])
-            locks.callback(acquired(folder, "drainer", timeout_s).release)
+            locks.callback(acquire_lock(folder, "drainer", timeout_s).release)
         if remaining := [
             line for store_snapshots in snapshots.values() for line in _empty(store_snapshots)
         ]:  # once more, for the copy that a drainer has made

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from jobs.checkpoints.drain_loop import STAGED
 from jobs.checkpoints.drain_process import Drain
-from jobs.checkpoints.snapshots import Snapshots, sequence, store_of
+from jobs.checkpoints.snapshots import Snapshots, sequence_number, store_of
 from jobs.errors import JobError
 from jobs.store.store import Store
 from jobs.system import files
@@ -36,7 +36,7 @@ class Snapshot:
     troubles: tuple[str, ...] = ()  # messages about failures of the drainer since the last save
 
 
-def latest(*places: Store | Path | str) -> Path | None:
+def latest_snapshot(*places: Store | Path | str) -> Path | None:
     """Return the folder of the newest complete snapshot, after all its files were verified; None if there is none.
 
     Of two copies the one in the earlier of the `places` is returned; a copy in a bucket is copied to the first place.
@@ -45,7 +45,9 @@ def latest(*places: Store | Path | str) -> Path | None:
     stores = [Snapshots(store_of(index)) for index in places]
     removed: set[tuple[str, int]] = set()
     while True:
-        copies = [(sequence(name), -index, name) for index, store in enumerate(stores) for name in _names_in(store)]
+        copies = [
+            (sequence_number(name), -index, name) for index, store in enumerate(stores) for name in _names_in(store)
+        ]
         for _, index, name in sorted(copies, reverse=True):
             folder, problems = _read(name, stores[-index], stores[0])
             if (
@@ -67,7 +69,7 @@ def _read(name: str, store: Snapshots, target: Snapshots) -> tuple[Path | None, 
     Raises OSError if the first storage has no room for a copy from a bucket.
     """
     try:
-        folder = store.restored(name, target)
+        folder = store.restored_folder(name, target)
     except (JobError, OSError) as error:
         if isinstance(error, OSError) and files.is_full(error):
             raise
@@ -88,7 +90,7 @@ def _error_text(error: OSError | JobError) -> str:
     return error.message if isinstance(error, JobError) else str(error.strerror or error)
 
 
-def times(snapshot: Snapshot, drain: Drain | None, training_ended: Moment | None) -> dict[str, Any]:
+def snapshot_times(snapshot: Snapshot, drain: Drain | None, training_ended: Moment | None) -> dict[str, Any]:
     """Return the record of a snapshot. `drain` is None if unknown, `training_ended` is None during the training.
 
     A duration is None if the machine was rebooted in between.

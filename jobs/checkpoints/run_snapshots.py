@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.checkpoints import lease
-from jobs.checkpoints.buffer import BurstBuffer, Direct
-from jobs.checkpoints.drain_loop import Options
+from jobs.checkpoints.buffer import BurstBuffer, DirectTarget
+from jobs.checkpoints.drain_loop import DrainOptions
 from jobs.checkpoints.lease import ONLY
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.checkpoints.snapshots import Snapshots, store_of
@@ -23,14 +23,14 @@ from jobs.store.folder import Folder
 from jobs.system import files, page_cache
 from jobs.system.device import Device, device_of
 from jobs.system.layers import layers_below
-from jobs.system.traffic import Written
+from jobs.system.traffic import WrittenBytes
 
 FOLDER = "checkpoints"
 """The folder below a storage's root that has one folder of snapshots per cell."""
-_OPTIONS = {option.name for option in fields(Options)}
+_OPTIONS = {option.name for option in fields(DrainOptions)}
 
 
-def roles(settings: Node) -> dict[str, Node]:
+def storages_by_role(settings: Node) -> dict[str, Node]:
     """Return the storages (``name``, ``root``) of a node ``checkpoint`` by role, in the order of writing."""
     if settings["name"] == "none":
         return {}
@@ -40,9 +40,9 @@ def roles(settings: Node) -> dict[str, Node]:
 
 
 @contextmanager
-def opened(
+def open_target(
     settings: Node, request: SnapshotRequest | None, to_save: Callable[[], tuple[int, int]]
-) -> Iterator[Checkpoints | None]:
+) -> Iterator[RunSnapshots | None]:
     """Yield the checkpoint target of a run, without a killed run's snapshots; remove this run's at the end.
 
     `to_save` returns the number of snapshots and the bytes of one. Raises BurstBufferError before any work of the run
@@ -59,12 +59,12 @@ def opened(
     stores = [store_of(word) for word in request["folders"]]
     with ExitStack() as stack:
         if not request["leave"]:
-            lease.clear(stores)
-            stack.callback(lease.clear, stores)
+            lease.clear_stores(stores)
+            stack.callback(lease.clear_stores, stores)
             for store in stores:
                 if isinstance(store, Folder):
                     _make_parent(store.root.parent)
-        checkpoints = stack.enter_context(closing(Checkpoints(settings, stores, request["drain_timeout_s"], size)))
+        checkpoints = stack.enter_context(closing(RunSnapshots(settings, stores, request["drain_timeout_s"], size)))
         # The oldest snapshot is removed after the newest one was written.
         Snapshots(stores[-1]).require_room(size, min(count, settings["keep"] + 1))
         yield checkpoints
@@ -74,7 +74,7 @@ def _make_parent(folder: Path) -> None:
     """Make the folder of all cells' folders; nothing is raised if its storage is missing: the target does that."""
     try:
         files.make_folder(folder, exist_ok=True)
-        fault = files.distrust(folder)
+        fault = files.reason_to_distrust(folder)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -85,8 +85,8 @@ def _make_parent(folder: Path) -> None:
         raise FolderError(fault, "checkpoint.root=… (checkpoint.fast.root, checkpoint.slow.root) names another folder")
 
 
-class Checkpoints:
-    """The snapshots of one run; the stores are in the order of `roles`."""
+class RunSnapshots:
+    """The snapshots of one run; the stores are in the order of `storages_by_role`."""
 
     def __init__(
         self, settings: Node, stores: Sequence[Folder | Bucket], drain_timeout_s: float, snapshot_bytes: int
@@ -97,7 +97,7 @@ class Checkpoints:
         self._drain_wait_s: float | None = None
         self._troubles: tuple[str, ...] = ()
         self._visible_folders = [store.root if isinstance(store, Folder) else store.disk for store in stores]
-        self._written = [Written(folder) for folder in self._visible_folders]
+        self._written = [WrittenBytes(folder) for folder in self._visible_folders]
 
     @property
     def devices(self) -> list[Device | None]:
@@ -127,7 +127,7 @@ class Checkpoints:
         """Wait, after the end of the training, until all snapshots are on their last storage."""
         if self._drain_wait_s is None:
             start = time.perf_counter()
-            is_drained = self._new_target.drained(self._drain_timeout_s)
+            is_drained = self._new_target.wait_until_drained(self._drain_timeout_s)
             self._drain_wait_s = time.perf_counter() - start
             if not is_drained and self._drain_wait_s >= self._drain_timeout_s:
                 self._troubles = (f"the drain was not over after drain_timeout_s={self._drain_timeout_s:g}",)
@@ -163,7 +163,7 @@ class Checkpoints:
                     **({"served_here": bool(store.pids())} if isinstance(store, Bucket) else {}),
                 }
                 for (role, storage), store, written in zip(
-                    roles(self._settings).items(), self._stores, self._written, strict=True
+                    storages_by_role(self._settings).items(), self._stores, self._written, strict=True
                 )
             ],
             "drain_wait_s": self._drain_wait_s,
@@ -207,9 +207,9 @@ class Checkpoints:
         return not problems if problems is not None else newer >= self._settings["keep"]
 
 
-def _new_target(settings: Node, stores: Sequence[Folder | Bucket], snapshot_bytes: int) -> Direct:
+def _new_target(settings: Node, stores: Sequence[Folder | Bucket], snapshot_bytes: int) -> DirectTarget:
     first = Path(str(stores[0]))
     if len(stores) == 1:
-        return Direct(first, keep=settings["keep"], snapshot_bytes=snapshot_bytes)
+        return DirectTarget(first, keep=settings["keep"], snapshot_bytes=snapshot_bytes)
     options = {key: value for key, value in settings.items() if key in _OPTIONS}
     return BurstBuffer(first, stores[1], snapshot_bytes=snapshot_bytes, **options)

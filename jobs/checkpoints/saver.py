@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.checkpoints.snapshots import PREFIX
 from jobs.lazy_imports import tf
 from jobs.system import clock, page_cache
@@ -35,7 +35,7 @@ class _Request:
 class Saver:
     """A saver of variables (and lists of them, by name) at every n-th step, while the training stands still."""
 
-    def __init__(self, state: State, target: Direct, every: int) -> None:
+    def __init__(self, state: State, target: DirectTarget, every: int) -> None:
         self._state, self._target, self._every = state, target, every
         self._requests: list[_Request] = []
         self._ended: Moment | None = None
@@ -50,7 +50,7 @@ class Saver:
 
     def finish(self) -> None:
         """Record the end of the training; all requested snapshots are durable when this returns."""
-        self._ended = clock.moment()
+        self._ended = clock.current_moment()
 
     def close(self) -> None:
         """Drop snapshots that are not begun, because the training has ended, perhaps by an error."""
@@ -73,13 +73,13 @@ class Saver:
         """Save values to the target, then the whole of its file system (paper III.C)."""
         request.began_s = time.perf_counter()
         snapshot = self._target.save(step, _write_function(state))
-        page_cache.sync(snapshot.path)
+        page_cache.sync_file_system(snapshot.path)
 
 
 class BackgroundSaver(Saver):
     """A saver that copies the variables to memory while the training stands still, and writes in the background."""
 
-    def __init__(self, state: State, target: Direct, every: int, in_flight: int) -> None:
+    def __init__(self, state: State, target: DirectTarget, every: int, in_flight: int) -> None:
         super().__init__(state, target, every)
         self._copies: SimpleQueue[State] = SimpleQueue()
         for _ in range(in_flight):

@@ -35,8 +35,8 @@ from jobs.model import reading
 from jobs.store import transfer
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.store import Entry, Store, StoredFile
-from jobs.store.transfer import How
+from jobs.store.store import Store, StoredFile, StoreEntry
+from jobs.store.transfer import TransferOptions
 from jobs.system import clock, files, untrusted
 
 SCHEMA = 1
@@ -81,22 +81,22 @@ class Manifest:
         return data
 
 
-def new_name(sequence: int, step: int) -> str:
+def new_snapshot_name(sequence: int, step: int) -> str:
     """Return a new snapshot name: sequence number, step, and a random token, because a step may be saved again."""
     return f"{sequence:08d}-step{step}-{secrets.token_hex(4)}"
 
 
-def is_name(text: str) -> bool:
+def is_snapshot_name(text: str) -> bool:
     """Return whether this is the name of a snapshot."""
     return _NAME.fullmatch(text) is not None
 
 
-def sequence(name: str) -> int:
+def sequence_number(name: str) -> int:
     """Return the sequence number of a snapshot; a higher number is newer."""
     return int(name.partition("-")[0])
 
 
-def step(name: str) -> int:
+def training_step(name: str) -> int:
     """Return the training step of a snapshot."""
     return int(name.split("-")[1].removeprefix("step"))
 
@@ -113,20 +113,21 @@ class Snapshots:
 
     def __init__(self, store: Folder | Bucket) -> None:
         self.store = store
-        self._manifests: dict[str, tuple[Entry, Manifest]] = {}  # each manifest is read once
+        self._manifests: dict[str, tuple[StoreEntry, Manifest]] = {}  # each manifest is read once
 
     def states(self) -> dict[str, str]:
         """Return the state of each snapshot by name, the newest last."""
         entries = self._entries()
         return {
-            name: self._state(name, entries[name]) for name in sorted(entries, key=lambda name: (sequence(name), name))
+            name: self._state(name, entries[name])
+            for name in sorted(entries, key=lambda name: (sequence_number(name), name))
         }
 
-    def _entries(self, name: str | None = None) -> dict[str, dict[str, Entry]]:
-        is_wanted = (lambda top: top == name) if name else is_name
+    def _entries(self, name: str | None = None) -> dict[str, dict[str, StoreEntry]]:
+        is_wanted = (lambda top: top == name) if name else is_snapshot_name
         return self.store.folders(is_wanted, (MANIFEST_NAME, DAMAGED_NAME))
 
-    def _state(self, name: str, entries: dict[str, Entry]) -> str:
+    def _state(self, name: str, entries: dict[str, StoreEntry]) -> str:
         if (entry := entries.get(MANIFEST_NAME)) is None:
             return "damaged" if DAMAGED_NAME in entries else "incomplete"
         if name not in self._manifests or self._manifests[name][0] != entry:
@@ -150,15 +151,15 @@ class Snapshots:
         path = f"{self.store}/{name}/{manifest_name}"
         try:
             data = untrusted.json_value(self.store.read(f"{name}/{manifest_name}", _MANIFEST_LONGEST))
-            value: Any = reading.checked(data, _Stored, SCHEMA)
+            value: Any = reading.check_value(data, _Stored, SCHEMA)
             manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
-            if outside := [file.name for file in manifest.files if not files.is_below(file.name)]:
+            if outside := [file.name for file in manifest.files if not files.is_possible_name_below(file.name)]:
                 raise ValueError(f"{outside[0]!r} is no file in a snapshot")  # noqa: TRY301 - reported like the others
         except (FileNotFoundError, files.OddFileError, ValueError, TypeError) as error:
             raise DamageError(f"{path} cannot be read: {error}", _DAMAGE_CURE) from error
         except reading.NewerFileError as error:
             raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
-        if (manifest.name, manifest.step) != (name, step(name)):
+        if (manifest.name, manifest.step) != (name, training_step(name)):
             raise DamageError(f"{path} belongs to another snapshot", _DAMAGE_CURE)
         return manifest
 
@@ -190,7 +191,7 @@ class Snapshots:
             with transfer.flush_meanwhile(folder / FILES):
                 write(folder / FILES)
                 stored = _fingerprint(folder / FILES, streams)
-            manifest = Manifest(name, step(name), stored, facts())
+            manifest = Manifest(name, training_step(name), stored, facts())
             self.store.put(f"{name}/{MANIFEST_NAME}", manifest.encoded())
         except BaseException:
             with suppress(OSError):  # the first error is raised; the next trainer removes the rest
@@ -202,7 +203,7 @@ class Snapshots:
         """Return the folder with the files of a snapshot, in a store that is a folder."""
         return Path(str(self.store), name, FILES)
 
-    def take(self, source: Snapshots, manifest: Manifest, how: How) -> None:
+    def take(self, source: Snapshots, manifest: Manifest, how: TransferOptions) -> None:
         """Copy a snapshot from a folder and read it back; raise DamageError if the source is damaged.
 
         Raises OSError if the store has other bytes afterwards. A failure leaves objects in a bucket, which are not put
@@ -228,7 +229,7 @@ class Snapshots:
             if problems:
                 faults = ", ".join(problems)
                 raise OSError(errno.EIO, f"read back other bytes than written: {faults}", str(self.store))  # noqa: TRY301
-            self._seal(replace(manifest, facts={**manifest.facts, ENDED: clock.moment()}))
+            self._seal(replace(manifest, facts={**manifest.facts, ENDED: clock.current_moment()}))
         except (DamageError, OSError):
             self._try_delete(name)
             raise
@@ -257,7 +258,7 @@ class Snapshots:
         if not (manifest_name := find_manifest()):
             return None
         try:
-            problems = self.store.problems(f"{name}/{FILES}", self.read(name, manifest_name).files, How())
+            problems = self.store.problems(f"{name}/{FILES}", self.read(name, manifest_name).files, TransferOptions())
         except DamageError as error:
             problems = [error.message]
         except files.OddFileError as error:
@@ -266,7 +267,7 @@ class Snapshots:
             problems = [f"{error.filename} is missing"]
         return None if problems and not find_manifest() else problems
 
-    def restored(self, name: str, target: Snapshots) -> Path | None:
+    def restored_folder(self, name: str, target: Snapshots) -> Path | None:
         """Return the folder with the files of a snapshot; files in a bucket are copied to the `target` store.
 
         A copy of that name in that store is replaced. Raises DamageError for a bad snapshot. Returns None if it is
@@ -315,7 +316,7 @@ def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
     There must be at least one file, no irregular file, and at most `files.DEEPEST` levels of folders.
     """
     try:
-        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.folder_tree(folder).items()}
     except files.OddFileError as error:
         raise DamageError(f"{folder} cannot be saved: {error.strerror}", "write files in fewer folders") from error
     irregular = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]

@@ -25,24 +25,24 @@ from jobs.data.manifest import (
     SUFFIXES_OF_OURS,
     ImageFile,
     Manifest,
-    difference,
-    parsed,
-    verify,
+    manifest_difference,
+    parse_manifest,
+    verify_files,
 )
 from jobs.data.specs import (
     PoolBrokenError,
     Spec,
     dataset_id,
-    folders_of,
+    generator_versions,
     make_files,
-    parameters_of,
-    versions,
+    spec_folders,
+    spec_parameters,
     write_content,
 )
 from jobs.errors import DatasetError
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.store import Entry, Journal, Put, Store, lack_of_room, mark_as_ours, refuse_foreign
+from jobs.store.store import Journal, PutResult, Store, StoreEntry, lack_of_room, mark_as_ours, refuse_foreign
 from jobs.system import files
 
 Progress = Callable[[int, int], None]
@@ -54,14 +54,14 @@ _LISTING_BYTES = 120  # bytes per file in manifest, journal and directory
 _AGAIN = "give the same command again: complete files are kept"
 
 
-class Lacking(NamedTuple):
+class MissingFiles(NamedTuple):
     """The files of a dataset that are not yet made: their indices, and the bytes that they need on a device."""
 
     indices: list[int]
     bytes: int
 
 
-def make(
+def make_dataset(
     place: Path | Folder | Bucket,
     spec: Spec,
     *,
@@ -98,61 +98,61 @@ def _existing_manifest(store: Folder | Bucket, spec: Spec, identity: str) -> Man
     """Return the manifest of a complete dataset; None if the dataset is missing or incomplete."""
     path = f"{store}/{MANIFEST_NAME}"
     try:
-        manifest = parsed(store.read(MANIFEST_NAME, MOST_BYTES), path)
+        manifest = parse_manifest(store.read(MANIFEST_NAME, MOST_BYTES), path)
     except FileNotFoundError:
         return None
     except files.OddFileError as error:
         raise DatasetError(f"{path} is damaged: {error}", f"remove {path} and {_AGAIN}") from error
     if isinstance(store, Bucket):
         refuse_foreign(store, MARKER_NAME, identity)
-    require(manifest, spec, store)
+    require_same_spec(manifest, spec, store)
     _verify_store(store, manifest)
     return manifest
 
 
-def require(manifest: Manifest, spec: Spec, place: object) -> None:
+def require_same_spec(manifest: Manifest, spec: Spec, place: object) -> None:
     """Raise DatasetError if a manifest has other parameters, or another version of the generator, than `spec`."""
     version = (manifest.generator or {}).get("generator")
-    if (manifest.parameters, version) != (parameters_of(spec), spec.version):
+    if (manifest.parameters, version) != (spec_parameters(spec), spec.version):
         raise DatasetError(f"{place} is another dataset", f"remove {place}, or name another place: storage.root=…")
 
 
 def _verify_store(store: Folder | Bucket, manifest: Manifest) -> None:
     """Raise DatasetError if names, sizes or ETags of the files differ from the manifest."""
     if isinstance(store, Folder):
-        verify(store.root, manifest)
+        verify_files(store.root, manifest)
         return
     entries = {name: entry for name, entry in store.entries().items() if name.lower().endswith(SUFFIXES_OF_OURS)}
     etags = zip(manifest.files, manifest.objects or (), strict=False)
     changed = [file.name for file, (etag, _) in etags if file.name in entries and entries[file.name].identity != etag]
-    if complaint := difference(manifest, {name: entry.size for name, entry in entries.items()}, changed):
+    if complaint := manifest_difference(manifest, {name: entry.size for name, entry in entries.items()}, changed):
         raise DatasetError(f"{store} {complaint}", f"remove {store}/{MANIFEST_NAME} and {_AGAIN}")
 
 
-def lacking(store: Folder | Bucket, spec: Spec, name: str) -> Lacking:
+def missing_files(store: Folder | Bucket, spec: Spec, name: str) -> MissingFiles:
     """Return the files of a dataset that are not yet made; none if it has its manifest, all if it is new."""
     if isinstance(store, Folder) and os.access(store.root / MANIFEST_NAME, os.F_OK):
-        return Lacking([], 0)
+        return MissingFiles([], 0)
     with suppress(OSError):
         entries = store.entries()
         if MANIFEST_NAME in entries:
-            return Lacking([], 0)
-        return lacking_of(spec, _read_journal(store, spec, dataset_id(name, spec), entries)[1])
-    return lacking_of(spec)
+            return MissingFiles([], 0)
+        return missing_files_of_spec(spec, _read_journal(store, spec, dataset_id(name, spec), entries)[1])
+    return missing_files_of_spec(spec)
 
 
-def lacking_of(spec: Spec, existing: Collection[int] = ()) -> Lacking:
+def missing_files_of_spec(spec: Spec, existing: Collection[int] = ()) -> MissingFiles:
     """Return the missing files if those with the indices `existing` exist, with their bytes on a device."""
     indices = [index for index in range(spec.files) if index not in existing]
     sizes = spec.sizes()[indices].tolist()
-    return Lacking(indices, sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes))
+    return MissingFiles(indices, sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes))
 
 
 def _read_journal(
-    store: Store, spec: Spec, identity: str, entries: Mapping[str, Entry]
-) -> tuple[Journal, dict[int, Put]]:
+    store: Store, spec: Spec, identity: str, entries: Mapping[str, StoreEntry]
+) -> tuple[Journal, dict[int, PutResult]]:
     """Return the journal of a dataset, and its journaled files that are unchanged, by index."""
-    journal = Journal(store, {"dataset": identity, **versions(spec)})
+    journal = Journal(store, {"dataset": identity, **generator_versions(spec)})
     return journal, journal.read(entries, [spec.name(index) for index in range(spec.files)])
 
 
@@ -162,11 +162,11 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     entries = store.entries()
     store.delete(*(name for name in entries if name.endswith(files.TEMPORARY)))
     journal, put = _read_journal(store, spec, identity, entries)
-    missing, needed_bytes = lacking_of(spec, put)
+    missing, needed_bytes = missing_files_of_spec(spec, put)
     if lack := lack_of_room(store, needed_bytes):
         raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; complete files are kept")
     if isinstance(store, Folder):
-        for name in folders_of(spec):
+        for name in spec_folders(spec):
             files.make_folder(store.root / name, exist_ok=True)
     with journal, closing(make_files(partial(_write_file, store), spec, missing, processes)) as batches:
         for batch in batches:
@@ -175,10 +175,10 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
             progress(len(put), spec.files)
     manifest = Manifest(
         kind="synthetic",
-        parameters=parameters_of(spec),
-        generator=versions(spec),
+        parameters=spec_parameters(spec),
+        generator=generator_versions(spec),
         files=tuple(ImageFile(spec.name(index), put[index].size, spec.label(index)) for index in range(spec.files)),
-        classes=folders_of(spec),
+        classes=spec_folders(spec),
         objects=tuple(put[index][1:] for index in range(spec.files)) if isinstance(store, Bucket) else None,
     )
     _verify_store(store, manifest)
@@ -187,7 +187,7 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     return manifest
 
 
-def _write_file(store: Store, spec: Spec, index: int, size: int) -> Put:
+def _write_file(store: Store, spec: Spec, index: int, size: int) -> PutResult:
     return store.write(spec.name(index), partial(write_content, spec, index, size))
 
 

@@ -106,11 +106,11 @@ def _quantile(ordered: list[int], share: float) -> float:
     return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
 
 
-def load(folder: Path) -> Manifest:
+def load_manifest(folder: Path) -> Manifest:
     """Return the manifest of a dataset of this program; raise DatasetError if it is missing, damaged or newer."""
     path = folder / MANIFEST_NAME
     try:
-        return parsed(files.read(path, MOST_BYTES), str(path))
+        return parse_manifest(files.read_file(path, MOST_BYTES), str(path))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
         raise DatasetError(message, "make the dataset first; an interrupted one is resumed") from error
@@ -119,10 +119,10 @@ def load(folder: Path) -> Manifest:
         raise DatasetError(message, f"make {path} a file that you may read") from error
 
 
-def parsed(data: bytes, path: str) -> Manifest:
+def parse_manifest(data: bytes, path: str) -> Manifest:
     """Return the manifest whose JSON is `data`; raise DatasetError if it is damaged or newer."""
     try:
-        return _manifest_of_document(reading.checked(untrusted.json_value(data), _Document, SCHEMA))
+        return _manifest_of_document(reading.check_value(untrusted.json_value(data), _Document, SCHEMA))
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}"
         raise DatasetError(message, f"`rm {path}` and give the same command again; correct files stay") from error
@@ -133,7 +133,7 @@ def parsed(data: bytes, path: str) -> Manifest:
 
 def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
     """Return the manifest of a JSON document; raise ValueError if its lists contradict its checksum or each other."""
-    if invalid := [name for name, *_ in document["files"] if not files.is_below(name)]:
+    if invalid := [name for name, *_ in document["files"] if not files.is_possible_name_below(name)]:
         raise ValueError(f"{invalid[0]!r} is no name of a file below it")
     if (objects := document.get("objects")) is not None and len(objects) != len(document["files"]):
         raise ValueError("its lists of files and objects differ in length")
@@ -150,12 +150,14 @@ def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def top_of(path: Path) -> Path:
+def manifest_root(path: Path) -> Path:
     """Return the folder to which the file names of a data set are relative; for a single file its folder."""
     return path.parent if path.is_file() else path
 
 
-def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, listed: Path | None = None) -> Manifest:
+def scan_folder(
+    folder: Path, hdf5: str | None = None, *, any_kind: bool = False, listed: Path | None = None
+) -> Manifest:
     """Return the manifest of a user's own JPEG and PNG files; each sub-folder is a class; nothing is written.
 
     With `hdf5`, the name of a data set, it lists HDF5 files instead, and looks into the first one. With `any_kind` it
@@ -166,7 +168,7 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, liste
     Raises DatasetError if the folder is missing, cannot be read completely or has no images.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
-    endings = suffixes(parameters)
+    endings = file_suffixes(parameters)
     if any_kind and folder.is_file():
         parameters["file"], sizes = folder.name, {folder.name: folder.stat().st_size}
         folder = folder.parent
@@ -178,11 +180,11 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, liste
         kinds = ", ".join(endings) or "any"
         raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
     if hdf5 is not None:
-        h5py_parts.size(folder / min(sizes), [Part(hdf5)])
-    return of_own_files(parameters, sizes)
+        h5py_parts.parts_bytes(folder / min(sizes), [Part(hdf5)])
+    return manifest_of_own_files(parameters, sizes)
 
 
-def of_own_files(
+def manifest_of_own_files(
     parameters: Mapping[str, Any], sizes: Mapping[str, int], etags: Mapping[str, str | None] | None = None
 ) -> Manifest:
     """Return the manifest of a user's own files (sizes in bytes, by name) or objects (with `etags`, by name)."""
@@ -200,16 +202,16 @@ def of_own_files(
     )
 
 
-def verify(folder: Path, manifest: Manifest) -> None:
+def verify_files(folder: Path, manifest: Manifest) -> None:
     """Raise DatasetError if names or sizes of images differ from the manifest; other files are ignored."""
     own = manifest.kind == "folder"
-    sizes = _sizes(folder, suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
-    if complaint := difference(manifest, sizes):
+    sizes = _sizes(folder, file_suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
+    if complaint := manifest_difference(manifest, sizes):
         added = sizes.keys() - {file.name for file in manifest.files}
         raise DatasetError(f"{folder} {complaint}", _cure(folder, manifest, repairable=not added))
 
 
-def difference(manifest: Manifest, sizes: Mapping[str, int], changed: Sequence[str] = ()) -> str:
+def manifest_difference(manifest: Manifest, sizes: Mapping[str, int], changed: Sequence[str] = ()) -> str:
     """Return the differences between a manifest and files (sizes in bytes, by name) as text; empty if there are none.
 
     `changed`: names of files whose content is known to differ.
@@ -241,7 +243,7 @@ def _sizes_of_ours(folder: Path) -> dict[str, int]:
     """Return the sizes of a dataset made by this program, in bytes by name; links are not followed."""
     _require_folder(folder)
     try:
-        statuses = files.tree(folder)
+        statuses = files.folder_tree(folder)
     except OSError as error:
         message = f"cannot read {error.filename}: {error.strerror}"
         raise DatasetError(message, f"`chmod -R u+rX {folder}`, or name another place: storage.root=…") from error
@@ -259,7 +261,7 @@ def _require_folder(folder: Path) -> None:
         raise DatasetError(message, "name an existing folder or file; paths are relative to the current folder")
 
 
-def suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def file_suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the suffixes of the files of a user's own folder, from the parameters of its manifest."""
     return ANY_SUFFIX if "any_kind" in parameters else HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
 
@@ -269,7 +271,7 @@ def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
     _require_folder(folder)
     try:
         files_below = [
-            (path, status) for path, status in untrusted.below(folder) if path.name.lower().endswith(suffixes)
+            (path, status) for path, status in untrusted.files_below(folder) if path.name.lower().endswith(suffixes)
         ]
     except untrusted.UntrustedError as error:
         raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of ordinary files") from error
@@ -284,8 +286,8 @@ def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
     """Return the sizes in bytes of the files that a list names, by name."""
     _require_folder(folder)
     try:
-        names = untrusted.content(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
-        if invalid := [name for name in names if not files.is_below(name)]:
+        names = untrusted.read_bounded(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
+        if invalid := [name for name in names if not files.is_possible_name_below(name)]:
             raise DatasetError(
                 f"{listed} names {invalid[0]!r}, which is no file below {folder}", "names relative to dataset.path"
             )

@@ -20,18 +20,18 @@ from msgspec import Meta
 from jobs.errors import JobError
 from jobs.lazy_imports import tf
 from jobs.model.declared import Setting
-from jobs.model.settings import Named
+from jobs.model.settings import NodeWithName
 
 if TYPE_CHECKING:
     from jobs.model.settings import Node, Settings
-    from jobs.objects.source import Source
+    from jobs.objects.run_objects import RunObjects
 
 MOST_PIXELS = 89_478_485  # Pillow's limit for decompression bombs (Image.MAX_IMAGE_PIXELS)
 _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # in a PNG, width and height follow these bytes
 _NAMED_FILES = 20  # number of unreadable files that a record names; all are counted
 
 
-class PipelineKeys(Named):
+class PipelineKeys(NodeWithName):
     """Input pipeline of a benchmark that reads images."""
 
     image_size: Annotated[
@@ -60,7 +60,7 @@ class PipelineKeys(Named):
     ] = None
 
 
-def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
+def shuffled_paths(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     """Return a dataset ``(index into paths, path)`` of the shuffled list; equal seeds give equal orders."""
     # The names are bytes, because TensorFlow refuses a str that is not UTF-8, and tensors, because tf.data looks at
     # lists element by element.
@@ -69,20 +69,20 @@ def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
 
 
-def order(paths: Sequence[str], seed: int) -> list[int]:
+def reading_order(paths: Sequence[str], seed: int) -> list[int]:
     """Return the indices of `paths` in the order in which this process's pipelines read them."""
-    indices: list[int] = next(iter(listing(paths, seed).batch(len(paths))))[0].numpy().tolist()
+    indices: list[int] = next(iter(shuffled_paths(paths, seed).batch(len(paths))))[0].numpy().tolist()
     return indices
 
 
-def labels(paths: Sequence[str]) -> tuple[list[int], int]:
+def class_labels(paths: Sequence[str]) -> tuple[list[int], int]:
     """Return the class of each file (the index of its folder among all folders, sorted), and the number of classes."""
     folders = [str(Path(path).parent) for path in paths]
     number = {folder: index for index, folder in enumerate(sorted(set(folders)))}
     return [number[folder] for folder in folders], len(number)
 
 
-def build(paths: Sequence[str], settings: Settings, source: Source | None = None) -> tf.data.Dataset:
+def build_unlabelled(paths: Sequence[str], settings: Settings, source: RunObjects | None = None) -> tf.data.Dataset:
     """Return the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
     The payload is float32 ``(n, image_size, image_size, 3)``, or the contents of the files if ``preprocess`` is off;
@@ -92,7 +92,7 @@ def build(paths: Sequence[str], settings: Settings, source: Source | None = None
     benchmark = settings["benchmark"]
     load = _loader(benchmark, source)
     dataset = _prefetched(_loaded(paths, load, settings).batch(settings["batch_size"]), settings)
-    return dataset.with_options(options(benchmark, settings["threads"]))
+    return dataset.with_options(tensorflow_options(benchmark, settings["threads"]))
 
 
 def build_labelled(
@@ -100,9 +100,9 @@ def build_labelled(
     settings: Settings,
     device: str,
     classified: Sequence[str] | None = None,
-    source: Source | None = None,
+    source: RunObjects | None = None,
 ) -> tf.data.Dataset:
-    """Return the pipeline of a training: as `build`, with one-hot labels float32 ``(n, classes)``, full batches.
+    """Return the pipeline of a training: as `build_unlabelled`, with one-hot labels float32 ``(n, classes)``.
 
     With ``prefetch_to_device`` the pipeline copies batches to `device`, and those that ``prefetch`` keeps ready lie
     there; without it they lie in the host's memory, and the step that takes a batch copies it. `classified` has the
@@ -111,7 +111,7 @@ def build_labelled(
     benchmark = settings["benchmark"]
     load = _labelled(_loader(benchmark, source), classified or paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
-    pipeline_options = options(benchmark, settings["threads"])
+    pipeline_options = tensorflow_options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:
         return _prefetched(dataset, settings).with_options(pipeline_options)
     # TensorFlow requires that the copy and the prefetch after it are last; the options are for the iterator inside.
@@ -121,7 +121,7 @@ def build_labelled(
 
 
 def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Dataset:
-    dataset = listing(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
+    dataset = shuffled_paths(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
     return dataset.ignore_errors() if settings["benchmark"]["ignore_errors"] else dataset
 
 
@@ -145,7 +145,7 @@ def _prefetched(dataset: tf.data.Dataset, settings: Settings) -> tf.data.Dataset
     return dataset.prefetch(settings["prefetch"]) if settings["prefetch"] else dataset
 
 
-def options(benchmark: Node, threads: int) -> tf.data.Options:
+def tensorflow_options(benchmark: Node, threads: int) -> tf.data.Options:
     """Return the options for changes that TensorFlow makes by itself; the paper's TensorFlow 1.10 made none.
 
     TensorFlow's shared pool has one thread per core, which would limit ``threads``: on two cores, eight parallel calls
@@ -161,7 +161,7 @@ def options(benchmark: Node, threads: int) -> tf.data.Options:
     return options_of_pipeline
 
 
-def _loader(benchmark: Node, source: Source | None) -> Any:
+def _loader(benchmark: Node, source: RunObjects | None) -> Any:
     """Return the function that loads a file, or an object of the `source`, for this benchmark's settings.
 
     Without the key ``preprocess`` the function always returns an image.
@@ -185,7 +185,7 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
 
     def read_and_preprocess(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         index, length, contents = read(index, path)
-        image = tf.image.convert_image_dtype(decoded(contents), tf.float32)
+        image = tf.image.convert_image_dtype(decode_image(contents), tf.float32)
         return index, length, tf.image.resize(image, size)
 
     def read_as_grey(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -202,7 +202,7 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
 
 def _labelled(load: Any, paths: Sequence[str]) -> Any:
     """Return a function that calls `load` and appends the one-hot label."""
-    numbers, classes = labels(paths)
+    numbers, classes = class_labels(paths)
 
     def load_labelled(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return (*load(index, path), tf.one_hot(tf.gather(numbers, index), classes))
@@ -210,22 +210,22 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
     return tf.autograph.experimental.do_not_convert(load_labelled)
 
 
-def why_unreadable(path: str, benchmark: Node, source: Source | None = None) -> str | None:
+def why_unreadable(path: str, benchmark: Node, source: RunObjects | None = None) -> str | None:
     """Return TensorFlow's error message for one file, loaded alone as this benchmark does; None if it loads."""
     try:
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
-        return complaint_of(error)
+        return loading_error_text(error)
     except JobError as error:  # an object
         return error.message
     return None
 
 
-def dropped(  # noqa: PLR0913 - the arguments of a pipeline, and how its run ended
+def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its run ended
     names: Sequence[str],
     delivered: Sequence[int],
     settings: Settings,
-    source: Source | None = None,
+    source: RunObjects | None = None,
     *,
     exhausted: bool,
     whole_batches: bool = False,
@@ -233,14 +233,14 @@ def dropped(  # noqa: PLR0913 - the arguments of a pipeline, and how its run end
     """Return the number of files that the pipeline dropped, and the first ones with their errors.
 
     The shuffled order is seeded, so the files requested before the last delivered one are known. Those that were not
-    delivered are loaded once more, alone; if one loads now, it was only still under way. A run that `exhausted` the
+    delivered are loaded once more, one by one; if one loads now, it was still in progress. A run that `exhausted` the
     list requested every file, so a missing one was dropped even if it loads now, except with `whole_batches`: then it
     may have been in the incomplete last batch.
     """
     delivered_set = set(delivered)
     if len(delivered_set) == len(names):
         return 0, []
-    indices = order(names, settings["seed"])
+    indices = reading_order(names, settings["seed"])
     last = (
         len(indices)
         if exhausted
@@ -256,14 +256,14 @@ def dropped(  # noqa: PLR0913 - the arguments of a pipeline, and how its run end
     return len(complaints), errors
 
 
-def first_complaint(names: Sequence[str], settings: Settings, source: Source | None = None) -> str | None:
+def first_complaint(names: Sequence[str], settings: Settings, source: RunObjects | None = None) -> str | None:
     """Return name and error of the first file that does not load now, in the order of the run; None if all load."""
-    ordered = [names[index] for index in order(names, settings["seed"])]
+    ordered = [names[index] for index in reading_order(names, settings["seed"])]
     complaints = ((name, why_unreadable(name, settings["benchmark"], source)) for name in ordered)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
 
 
-def decoded(contents: tf.Tensor) -> tf.Tensor:
+def decode_image(contents: tf.Tensor) -> tf.Tensor:
     """Return the pixels of an image, uint8 ``(height, width, 3)``; raise InvalidArgumentError if there are too many."""
     is_jpeg = tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG
     pixels = tf.cond(is_jpeg, lambda: _pixels_of_jpeg(contents), lambda: _pixels_of_png(contents))
@@ -287,7 +287,7 @@ def _require(condition: tf.Tensor, complaint: str) -> AbstractContextManager[obj
     return context
 
 
-def complaint_of(error: tf.errors.OpError) -> str:
+def loading_error_text(error: tf.errors.OpError) -> str:
     """Return TensorFlow's error message for an image, without the name of the operation."""
     text = str(error.message)
     return (text.partition("} ")[2] or text).removeprefix("assertion failed: [").removesuffix("] [Op:Assert]")

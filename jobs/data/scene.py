@@ -22,13 +22,13 @@ _CORNER = 0.01  # cycles per pixel; the scene itself has the slower variation
 _NOISE_FLOOR = 3.0  # gain of white noise; the texture's gain, 1 / frequency, is equal to it at 1/3 cycle per pixel
 
 
-def generator(*path: int) -> np.random.Generator:
+def item_generator(*path: int) -> np.random.Generator:
     """Return the random generator for the item `path`; it is independent of all other items."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(path)))
 
 
 @dataclass(frozen=True)
-class Style:
+class ClassStyle:
     """The common features of the images of one class, which a classifier can learn: palette, shapes, direction."""
 
     palette: npt.NDArray[np.float64]  # shape (colours, 3): Y, Cb, Cr
@@ -39,13 +39,13 @@ class Style:
     objects: int
 
 
-def class_style(rng: np.random.Generator) -> Style:
+def class_style(rng: np.random.Generator) -> ClassStyle:
     """Return a random style for a class."""
     hue = rng.uniform(0, 2 * np.pi) + rng.choice([0.0, 0.5, np.pi], 5) + rng.normal(0, 0.25, 5)
     chroma = rng.gamma(2.5, 9.0, 5)  # most surfaces are nearly grey, few are vivid
     luma = rng.permutation(np.linspace(45, 205, 5)) + rng.normal(0, 12, 5)
     palette = np.stack([luma, 128 + chroma * np.cos(hue), 128 + chroma * np.sin(hue)], axis=1)
-    return Style(
+    return ClassStyle(
         palette=palette,
         angle=rng.uniform(0, np.pi),
         elongation=rng.uniform(1.0, 2.2),
@@ -65,7 +65,7 @@ class Photograph:
     red: Plane
     texture: Plane  # mean strength 1; stronger on rough objects, weaker on smooth ones
 
-    def developed(self, detail: float) -> Image.Image:
+    def with_detail(self, detail: float) -> Image.Image:
         """Return the image as YCbCr, with a texture of `detail` grey levels."""
         grain = np.float32(detail) * self.texture
         focus = np.float32(min(1.0, detail / _FOCUS_DETAIL))
@@ -78,7 +78,7 @@ class Photograph:
         return Image.merge("YCbCr", [Image.fromarray(np.clip(band, 0, 255).astype(np.uint8)) for band in bands])
 
 
-def photograph(rng: np.random.Generator, style: Style, size: tuple[int, int], clutter: float) -> Photograph:
+def random_photograph(rng: np.random.Generator, style: ClassStyle, size: tuple[int, int], clutter: float) -> Photograph:
     """Return a random scene with light, texture and noise; less `clutter` means fewer objects."""
     bands = _scene(rng, style, size, clutter).split()
     luma, blue, red, roughness = (np.asarray(band, dtype=np.float32) for band in bands)
@@ -88,7 +88,7 @@ def photograph(rng: np.random.Generator, style: Style, size: tuple[int, int], cl
     return Photograph(soft=soft * light, sharp=(luma - soft) * light, blue=blue, red=red, texture=texture)
 
 
-def _scene(rng: np.random.Generator, style: Style, size: tuple[int, int], clutter: float) -> Image.Image:
+def _scene(rng: np.random.Generator, style: ClassStyle, size: tuple[int, int], clutter: float) -> Image.Image:
     """Return an image of overlapping objects, far ones out of focus; its bands are Y, Cb, Cr and roughness x 64."""
     width, height = size
     scene = Image.new("CMYK", (width, height))
@@ -103,7 +103,9 @@ def _scene(rng: np.random.Generator, style: Style, size: tuple[int, int], clutte
     return scene.filter(ImageFilter.GaussianBlur(0.45))  # the lens; without it edges have steps
 
 
-def _draw_ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, width: int, height: int) -> None:
+def _draw_ground(
+    rng: np.random.Generator, style: ClassStyle, draw: ImageDraw.ImageDraw, width: int, height: int
+) -> None:
     """Fill the image with a sky and a ground, so that every image has large smooth parts."""
     horizon = round(height * float(rng.uniform(0.2, 0.9)))
     sky, ground = _colours(rng, style, 2)
@@ -111,7 +113,7 @@ def _draw_ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDr
     draw.rectangle((0, horizon, width, height), fill=ground)
 
 
-def _colours(rng: np.random.Generator, style: Style, count: int) -> list[tuple[int, int, int, int]]:
+def _colours(rng: np.random.Generator, style: ClassStyle, count: int) -> list[tuple[int, int, int, int]]:
     """Return random colours near the palette's colours, each with a roughness."""
     chosen = style.palette[rng.integers(0, len(style.palette), count)]
     varied = chosen + rng.normal(0, 1, (count, 3)) * (22, 7, 7)
@@ -121,7 +123,7 @@ def _colours(rng: np.random.Generator, style: Style, count: int) -> list[tuple[i
 
 
 def _draw_leaves(
-    rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, count: int, size: tuple[int, int]
+    rng: np.random.Generator, style: ClassStyle, draw: ImageDraw.ImageDraw, count: int, size: tuple[int, int]
 ) -> None:
     """Draw `count` objects; the density of radii falls with the third power, so that no scale dominates."""
     side = math.sqrt(size[0] * size[1])
@@ -145,7 +147,7 @@ def _light(rng: np.random.Generator, width: int, height: int) -> Plane:
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
 
-def _texture(rng: np.random.Generator, style: Style, width: int, height: int) -> Plane:
+def _texture(rng: np.random.Generator, style: ClassStyle, width: int, height: int) -> Plane:
     """Return noise with a falling spectrum, shape (height, width), of unit variance."""
     rows, columns = _fast_length(height), _fast_length(width)
     fy = np.fft.fftfreq(rows).astype(np.float32)[:, None]

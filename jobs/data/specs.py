@@ -28,7 +28,7 @@ from jobs.data.synthetic_samples import SampleSpec
 Spec = ImageSpec | ExecutableSpec | SampleSpec | HepSpec | ClimateSpec
 
 
-def spec_of(dataset: Mapping[str, Any]) -> Spec:
+def dataset_spec(dataset: Mapping[str, Any]) -> Spec:
     """Return the specification of a node ``dataset`` (or of its parameters); raise ValueError for impossible files."""
     parameters = {key: value for key, value in dataset.items() if key != "name"}
     kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, SampleSpec, HepSpec, ClimateSpec)
@@ -38,22 +38,22 @@ def spec_of(dataset: Mapping[str, Any]) -> Spec:
 
 def dataset_id(name: str, spec: Spec) -> str:
     """Return the name of a dataset's folder, unique for its parameters and the generator's version."""
-    text = json.dumps([spec.version, parameters_of(spec)], sort_keys=True)
+    text = json.dumps([spec.version, spec_parameters(spec)], sort_keys=True)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def parameters_of(spec: Spec) -> dict[str, Any]:
+def spec_parameters(spec: Spec) -> dict[str, Any]:
     """Return the parameters that determine the bytes; ``sigma`` becomes a float, because 1 and 1.0 must be equal."""
     return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
-def versions(spec: Spec) -> dict[str, Any]:
+def generator_versions(spec: Spec) -> dict[str, Any]:
     """Return the versions of the generator and libraries that determine the bytes of a file."""
     libraries = spec.libraries() if isinstance(spec, Hdf5Spec) else {"pillow": PIL.__version__}
     return {"generator": spec.version, "numpy": np.__version__, **libraries}
 
 
-def folders_of(spec: Spec) -> tuple[str, ...]:
+def spec_folders(spec: Spec) -> tuple[str, ...]:
     """Return the folders of the files, which are the classes, in the order of the labels."""
     return tuple(dict.fromkeys(os.path.dirname(spec.name(index)) or "." for index in range(spec.files)))  # noqa: PTH120
 
@@ -97,7 +97,7 @@ def make_files(
         max(1, min(processes, len(batches))), context, initializer=_prepare_process, initargs=(write, spec)
     )
     try:
-        with no_ctrl_c():
+        with without_ctrl_c():
             futures: list[Future[dict[int, _Made]]] = [pool.submit(_write_batch, batch) for batch in batches]
         for future in as_completed(futures):
             yield future.result()
@@ -132,7 +132,7 @@ def processor_s(spec: Spec, indices: list[int]) -> float:
 
 
 @contextmanager
-def no_ctrl_c() -> Iterator[None]:
+def without_ctrl_c() -> Iterator[None]:
     """Block Ctrl-C (SIGINT) for the block; processes that are started in it inherit this."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -33,7 +33,7 @@ File = tuple[str, int, int]
 """A file's name below the folder of the originals, its size in bytes, and its modification time (ns)."""
 MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
 _BATCH_FILES, _BATCH_BYTES = 256, 256 << 20
-_HOW = transfer.How(streams=4)
+_HOW = transfer.TransferOptions(streams=4)
 _PRIVATE = 0o700  # mode of the folder of copies, because the originals may be private
 _CURE = "python -m campaign stage plan, then stage apply"
 
@@ -65,7 +65,7 @@ class StagedFiles:
         """
         full_path = path.absolute()
         if not full_path.is_relative_to(self.source):
-            full_path = files.named(path)  # the folder may be named by a link
+            full_path = files.resolve_user_path(path)  # the folder may be named by a link
         name = str(full_path.relative_to(self.source)) if full_path.is_relative_to(self.source) else ""
         expected = self.files.get(name)
         if expected is None:
@@ -74,12 +74,12 @@ class StagedFiles:
             (self.copies / name, "is not the copy any more"),
             (path, "has changed since it was copied"),
         ):
-            if identity(file) != expected:
+            if file_identity(file) != expected:
                 raise DatasetError(f"{file} {fault}, or is missing", f"copy again: {_CURE}")
         return self.copies / name
 
 
-def identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: Path) -> tuple[int, int] | None:
     """Return the size (bytes) and modification time (ns) of a regular file, which identify it; else None."""
     try:
         status = os.lstat(path)
@@ -91,37 +91,39 @@ def identity(path: Path) -> tuple[int, int] | None:
 def load_map(path: Path) -> StagedFiles:
     """Return the map in a file; raise DatasetError if it is missing, damaged or newer."""
     try:
-        document = reading.read(files.named(path), _Map, SCHEMA)
+        document = reading.read_json(files.resolve_user_path(path), _Map, SCHEMA)
         copied = {name: (size, changed_ns) for name, size, changed_ns in document["files"]}
     except (OSError, ValueError, reading.NewerFileError) as error:
         raise DatasetError(f"{path} is not a readable map of staged files: {error}", _CURE) from error
-    if fault := strays([document["source"], document["copies"], document["root"]], copied):
+    if fault := path_fault([document["source"], document["copies"], document["root"]], copied):
         raise DatasetError(f"{path}: {fault}", _CURE)
     return StagedFiles(Path(document["source"]), Path(document["copies"]), Path(document["root"]), copied)
 
 
-def strays(folders: Iterable[str], names: Iterable[str]) -> str:
-    """Return a text about the first folder that is not absolute, or name that is no file below one; else an empty text.
+def path_fault(folders: Iterable[str], names: Iterable[str]) -> str:
+    """Return a text about the first folder that is not absolute, or the first name that is no file below it; else "".
 
     Names that this module uses beside the copies are invalid, too.
     """
     for folder in folders:
-        if not (folder.startswith("/") and files.is_below(folder[1:])):
+        if not (folder.startswith("/") and files.is_possible_name_below(folder[1:])):
             return f"{folder!r} is no absolute path of a folder"
     invalid = (
-        name for name in names if not files.is_below(name) or name.partition("/")[0] in (MARKER, _LOCK, _INCOMING)
+        name
+        for name in names
+        if not files.is_possible_name_below(name) or name.partition("/")[0] in (MARKER, _LOCK, _INCOMING)
     )
     return next((f"{name!r} is no file below a folder" for name in invalid), "")
 
 
-def staged(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:
+def staged_paths(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:
     """Return the paths, with staged copies in place of originals; errors are those of `StagedFiles.path_of`."""
     copies = load_map(Path(staged_map))
     return [str(copies.path_of(Path(path))) for path in paths]
 
 
 @contextmanager
-def locked(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
+def lock_copies(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
     """Lock the folder of the copies, made and marked if needed; raise DatasetError if it is foreign or in use.
 
     `wait_s` is the number of seconds to wait for the lock; a negative number means for ever.
@@ -145,8 +147,8 @@ def missing_copies(source: Path, copies: Path, requested: Sequence[File]) -> lis
 
     Raises DatasetError if an original has changed since it was listed, or there is no room.
     """
-    missing = [file for file in requested if identity(copies / file[0]) != file[1:]]
-    if changed := [name for name, *stamp in missing if identity(source / name) != tuple(stamp)]:
+    missing = [file for file in requested if file_identity(copies / file[0]) != file[1:]]
+    if changed := [name for name, *stamp in missing if file_identity(source / name) != tuple(stamp)]:
         message = f"{len(changed)} files changed since they were listed, such as {source / changed[0]}"
         raise DatasetError(message, "leave them alone, and list them again")
     if lack := files.lack_of_room(copies, sum(size for _, size, _ in missing)):
@@ -161,7 +163,7 @@ def copy_batch(source: Path, copies: Path, batch: Sequence[File]) -> None:
     try:
         store.receive(_INCOMING, source, stored_files, _HOW)
         problems = store.problems(_INCOMING, stored_files, _HOW)
-        problems += [name for name, *stamp in batch if identity(source / name) != tuple(stamp)]
+        problems += [name for name, *stamp in batch if file_identity(source / name) != tuple(stamp)]
         if problems:
             message = f"below {source} files changed while they were copied, or copies are damaged: {problems[0]}"
             raise DatasetError(message, "leave them alone and copy again")
@@ -181,15 +183,15 @@ def remove_copies(source: Path, copies: Path, keep: Collection[str] = ()) -> tup
     A copy stays if its original is missing or has changed, because it may be the last one. The caller holds the lock.
     """
     remaining, removed = [], 0
-    names = [name for name in files.tree(copies) if name not in (MARKER, _LOCK, *keep)]
+    names = [name for name in files.folder_tree(copies) if name not in (MARKER, _LOCK, *keep)]
     for name in sorted(names, reverse=True):  # files before their folder
         path = copies / name
-        if (stamp := identity(path)) is None:
+        if (stamp := file_identity(path)) is None:
             try:
                 files.remove_empty(path)
             except OSError:
                 remaining += [path] if not path.is_dir() or path.is_symlink() else []
-        elif stamp == identity(source / name):
+        elif stamp == file_identity(source / name):
             files.remove(path)
             removed += 1
         else:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from jobs.data.scene import generator
+from jobs.data.scene import item_generator
 
 _MEDIAN_BYTES = 4e6
 _SMALL, _HALF = 4_420 / 10_868, 0.5  # share of the files below half the median
@@ -54,7 +54,7 @@ class ExecutableSpec:
         tail = 1 - _TAIL_MEAN * np.log(np.minimum(1.0, 2 * (1 - quantiles)))
         parts = np.select([quantiles < _SMALL, quantiles < 0.5], [small, middle], tail)  # noqa: PLR2004 - the median
         sizes = np.maximum(_LEAST_BYTES, np.rint(self.median_bytes * parts)).astype(np.int64)
-        return generator(self.seed, 0).permutation(sizes)
+        return item_generator(self.seed, 0).permutation(sizes)
 
     def label(self, index: int) -> int:
         """Return the class of a file."""
@@ -66,14 +66,14 @@ class ExecutableSpec:
 
     def content(self, index: int, size: int) -> bytes:
         """Return the bytes of a file."""
-        rng = generator(self.seed, 1, index)
+        rng = item_generator(self.seed, 1, index)
         kinds = np.sort(rng.choice(len(_SHARES), -(-size // _PAGE), p=_SHARES))
         drawn = rng.integers(0, _TABLE, (len(kinds), _PAGE), dtype=np.uint16)
         return self._tables(self.label(index))[kinds[:, None], drawn].tobytes()[:size]
 
     def _tables(self, label: int) -> npt.NDArray[np.uint8]:
         """Return for each kind of page the byte values that uniform draws select; shape (kinds, _TABLE)."""
-        rng = generator(self.seed, 2, label)
+        rng = item_generator(self.seed, 2, label)
         tables = []
         for slope, values in zip(_SLOPES, _VALUES, strict=True):
             weights = np.arange(1, values + 1) ** -slope

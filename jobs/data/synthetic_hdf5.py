@@ -15,7 +15,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from jobs.data.scene import generator
+from jobs.data.scene import item_generator
 from jobs.lazy_imports import h5py
 
 _OVERHEAD_BYTES = 16_384  # upper bound per file for HDF5's description of the data sets
@@ -85,7 +85,7 @@ class HepSpec(Hdf5Spec):
         return np.array([self.samples_of(index) * sample + _OVERHEAD_BYTES for index in range(self.files)])
 
     def _write_data(self, file: h5py.File, index: int) -> None:
-        rng, samples = generator(self.seed, 3, index), self.samples_of(index)
+        rng, samples = item_generator(self.seed, 3, index), self.samples_of(index)
         shape = (samples, self.CHANNELS, self.image_size, self.image_size)
         data = file.create_dataset("data", shape, "<f4", track_times=False)
         for sample in range(samples):
@@ -132,7 +132,7 @@ class ClimateSpec(Hdf5Spec):
         return np.array([data] * (self.files - 1) + [0]) + _OVERHEAD_BYTES
 
     def _write_data(self, file: h5py.File, index: int) -> None:
-        rng, group = generator(self.seed, 4, index), file.create_group("climate")
+        rng, group = item_generator(self.seed, 4, index), file.create_group("climate")
         if index == self.files - 1:
             group.create_dataset(
                 "stats", data=_stats([np.array([-4, 4], np.float32)] * self.CHANNELS), track_times=False

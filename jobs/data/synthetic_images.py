@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from jobs.data.scene import Photograph, class_style, generator, photograph
+from jobs.data.scene import Photograph, class_style, item_generator, random_photograph
 
 # Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities
 # (tests/bench/photographs.py prints them): the quality at which a photograph would have its size.
@@ -80,7 +80,7 @@ class ImageSpec:
         quantiles = [(i + 0.5) / self.files for i in range(self.files)]
         logs = [normal.inv_cdf(q) if normal else math.log(self.median_bytes) for q in quantiles]
         sizes = np.array([round(math.exp(value)) for value in logs], dtype=np.int64)
-        return generator(self.seed, 0).permutation(sizes)
+        return item_generator(self.seed, 0).permutation(sizes)
 
     def label(self, index: int) -> int:
         """Return the class of an image; the sizes of the classes differ by one image at most."""
@@ -95,15 +95,15 @@ class ImageSpec:
 
         Its size is within about 2 % if a JPEG quality from 75 to 97 can reach it.
         """
-        rng = generator(self.seed, 1, index)
-        style = class_style(generator(self.seed, 2, self.label(index)))
+        rng = item_generator(self.seed, 1, index)
+        style = class_style(item_generator(self.seed, 2, self.label(index)))
         width, height = self._pixels(rng, size)
         photo_bits = np.log(_PHOTO_BITS) + _BITS_OVER_PIXELS * math.log(width * height / _PHOTO_PIXELS)
         target_bits = math.log(8 * size / (width * height))
         quality = round(float(np.interp(target_bits + _QUALITY_JITTER * rng.standard_normal(), photo_bits, _QUALITIES)))
         clutter = math.exp(target_bits - float(np.interp(quality, _QUALITIES, photo_bits)))
         clutter *= (width * height / _PHOTO_PIXELS) ** _CLUTTER_OVER_PIXELS
-        return _search_encoding(photograph(rng, style, (width, height), min(1.0, clutter)), quality, size)
+        return _search_encoding(random_photograph(rng, style, (width, height), min(1.0, clutter)), quality, size)
 
     def _pixels(self, rng: np.random.Generator, size: int) -> tuple[int, int]:
         """Return width and height of one image; larger files have more pixels, as in ImageNet."""
@@ -122,7 +122,7 @@ def _search_encoding(picture: Photograph, quality: int, target_bytes: int) -> by
     detail, slope = _FIRST_DETAIL, _FIRST_SLOPE
     previous: tuple[float, float] | None = None
     for _ in range(_MAX_ENCODINGS):
-        data = _encode(picture.developed(math.exp(detail)), quality)
+        data = _encode(picture.with_detail(math.exp(detail)), quality)
         error = math.log(len(data) / target_bytes)
         if abs(error) < best_error:
             best, best_error = data, abs(error)

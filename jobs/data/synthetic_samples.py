@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from jobs.data.scene import generator
+from jobs.data.scene import item_generator
 
 _LEAST = 0.05  # of the mean: the smallest size, and so far below twice the mean the largest
 _ROUNDS = 32  # of widening what is cut, until the standard deviation is the one that is asked for
@@ -49,7 +49,7 @@ class SampleSpec:
             parts = np.clip(wide, -most, most)
             wide = wide * (wanted / parts.std())
         sizes = np.rint(self.samples_per_file * self.sample_bytes * (1 + parts)).astype(np.int64)
-        return generator(self.seed, 0).permutation(np.maximum(1, sizes))
+        return item_generator(self.seed, 0).permutation(np.maximum(1, sizes))
 
     def label(self, _index: int) -> int:
         """Return the class of a file; there is one."""
@@ -61,4 +61,4 @@ class SampleSpec:
 
     def content(self, index: int, size: int) -> bytes:
         """Return the bytes of a file."""
-        return generator(self.seed, 1, index).bytes(size)
+        return item_generator(self.seed, 1, index).bytes(size)

@@ -80,7 +80,7 @@ def length_by(group: Times, start: Times, end: Times) -> int:
     return int(np.maximum(end - np.maximum(start, reach), 0).sum())
 
 
-def without(spans: Spans, others: Spans) -> Spans:
+def time_outside(spans: Spans, others: Spans) -> Spans:
     """Return the time of `spans` that is not in `others`."""
     left, right, in_spans, in_others = _cut_pieces(spans, others)
     return union(left[in_spans & ~in_others], right[in_spans & ~in_others])
@@ -96,7 +96,7 @@ def shared_out(spans: Sequence[Spans]) -> list[Spans]:
     """Return each element of `spans` without the time of earlier elements; each moment is in one element only."""
     shares, earlier = [], Spans(*np.empty((2, 0), np.int64))
     for element in spans:
-        shares.append(without(element, earlier))
+        shares.append(time_outside(element, earlier))
         earlier = union(*(np.concatenate(edges) for edges in zip(earlier, element, strict=True)))
     return shares
 
@@ -116,7 +116,7 @@ def _cut_pieces(spans: Spans, others: Spans) -> tuple[Times, Times, Moments, Mom
     return left, right, in_spans, in_others
 
 
-def innermost(start: Times, end: Times) -> tuple[Times, Times, Times]:
+def innermost_pieces(start: Times, end: Times) -> tuple[Times, Times, Times]:
     """Return pieces of time as three arrays: index of the innermost interval, start, end.
 
     The innermost interval is the one with the latest start; of two with one start the shorter one; of equal intervals

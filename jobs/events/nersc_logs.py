@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jobs.events.run_log import MOST_EVENTS, Stream, misread
+from jobs.events.run_log import MOST_EVENTS, ProcessLog, damaged_line_error
 from jobs.events.table import Events, EventsError
 from jobs.events.time_log import PHASES, UNKNOWN
 from jobs.terminal import visible
@@ -41,7 +41,7 @@ class OddRowError(ValueError):
     """Raised for a row that is no event; the message has the reason."""
 
 
-class Rows:
+class NerscEvents:
     """The events of one run, from one file or from one file per rank."""
 
     def __init__(self) -> None:
@@ -55,21 +55,21 @@ class Rows:
 
     def csv(self, file: BinaryIO, name: str) -> None:
         """Add the events of a CSV file. Raises EventsError if it has too many events or too many damaged rows."""
-        width = len(heading(file.readline(LONGEST_LINE)))
+        width = len(column_names(file.readline(LONGEST_LINE)))
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=2):
             if line.strip():
-                self._add_row(fields(line), width, name, number)
+                self._add_row(cells_of_line(line), width, name, number)
 
     def workbook(self, file: BinaryIO, name: str) -> None:
         """Add the events of a workbook. Raises EventsError without a sheet of events or without openpyxl."""
         for number, row in enumerate(_read_sheet(file, name), start=1):
             if number > MOST_ROWS:
-                raise misread(name, number, f"a sheet has {MOST_ROWS} rows at most", "save its sheet as CSV")
+                raise damaged_line_error(name, number, f"a sheet has {MOST_ROWS} rows at most", "save its sheet as CSV")
             cells = ["" if cell is None else str(cell) for cell in row]
             if any(cells) and not (number == 1 and _is_heading(cells)):
                 self._add_row(cells, SHORT, name, number)
 
-    def events(self) -> tuple[Events, list[Stream]]:
+    def events(self) -> tuple[Events, list[ProcessLog]]:
         """Return all events as a table, and their processes with rank, id, start and end; all else is unknown."""
         columns: dict[str, Any] = {name: np.array(column, np.int64) for name, column in self._columns.items()}
         process = columns.pop("process")
@@ -80,7 +80,7 @@ class Rows:
         events = Events({"kind": actions, "caller": callers, "phase": PHASES, "file": []}, **columns)
         spans = [(int(part["start"].min()), int(part["end"].max())) for _, part in events.by("stream")]
         facts = zip(*processes.tolist(), spans, strict=True)
-        return events, [Stream(rank, start, end, process=process) for rank, process, (start, end) in facts]
+        return events, [ProcessLog(rank, start, end, process=process) for rank, process, (start, end) in facts]
 
     def _add_row(self, row: Sequence[str], width: int, name: str, number: int) -> None:
         try:
@@ -90,10 +90,10 @@ class Rows:
             remark = _one_line(f"{reason}: {','.join(row)}")[:MOST_LETTERS]
             self.skipped.append(f"{name}, line {number}: {remark}")
             if len(self.skipped) > MOST_SKIPPED:
-                raise misread(name, number, f"more than {MOST_SKIPPED} rows are no events") from None
+                raise damaged_line_error(name, number, f"more than {MOST_SKIPPED} rows are no events") from None
             return
         if len(self) >= MOST_EVENTS:
-            raise misread(name, number, f"there are more than {MOST_EVENTS} events", "give them in parts")
+            raise damaged_line_error(name, number, f"there are more than {MOST_EVENTS} events", "give them in parts")
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
 
@@ -118,18 +118,18 @@ class Rows:
         return numbers.setdefault(word, len(numbers))
 
 
-def begins(line: bytes) -> bool:
+def is_workbook(line: bytes) -> bool:
     """Return whether a file that begins with these bytes is a workbook."""
     return line.startswith(b"PK\x03\x04")
 
 
-def heading(line: bytes) -> list[str]:
+def column_names(line: bytes) -> list[str]:
     """Return the names of the columns; empty if the line is no header of NERSC's CSV."""
-    cells = [cell for cell in fields(line) if cell]
+    cells = [cell for cell in cells_of_line(line) if cell]
     return cells if _is_heading(cells) else []
 
 
-def fields(line: bytes) -> list[str]:
+def cells_of_line(line: bytes) -> list[str]:
     """Return the cells of a line."""
     text = line.decode(errors="replace").translate(dict.fromkeys(map(ord, "\0\r\n\ufeff")))
     return next(csv.reader([text], skipinitialspace=True), [])

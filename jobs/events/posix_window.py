@@ -110,7 +110,7 @@ MODULES = tuple(DARSHAN_NAMES)
 MODES = ("trace", "counters")
 
 
-class Files(Mapping[str, "dict[str, float]"]):
+class FileCounters(Mapping[str, "dict[str, float]"]):
     """A mapping from path to counters with Darshan's names: calls, bytes, seconds (timestamps: since the start)."""
 
     def __init__(self, window: Window) -> None:
@@ -159,9 +159,9 @@ class Window:
     device_bytes: int | None = None  # read_bytes of /proc/self/io; None if unknown
 
     @cached_property
-    def files(self) -> Files:
+    def files(self) -> FileCounters:
         """Return the counters by path."""
-        return Files(self)
+        return FileCounters(self)
 
     @property
     def wall_s(self) -> float:
@@ -251,7 +251,7 @@ class Window:
             return "the process ended within the window: its calls until then are unknown"
         if self.dropped:
             cure = "ask for more"
-            alternative = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
+            alternative = ", or use the mode counters, which needs room only for files" * (self.mode == "trace")
             return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{alternative}"
         if self.kernel_read_bytes is None:
             return "it is unknown how many bytes the process read: the kernel's count is missing"
@@ -284,14 +284,14 @@ class _Head(TypedDict):
     device_bytes: int | None
 
 
-def head(window: Window) -> dict[str, Any]:
+def window_head(window: Window) -> dict[str, Any]:
     """Return the fields of a window that its file stores as JSON (`_Head`)."""
     return {key: getattr(window, key) for key in _Head.__annotations__}
 
 
 def from_head(head: Mapping[str, Any], **arrays: Any) -> Window:
     """Return the window of a head and its arrays; raise ValueError if they are damaged or do not match."""
-    if fault := reading.fault(head, _Head):
+    if fault := reading.type_fault(head, _Head):
         raise ValueError(f"its head is damaged: {fault}")
     window = Window(**{key: head[key] for key in _Head.__annotations__}, **arrays)
     times_are_valid = all(0 <= edge < _LATEST_NS for edge in (window.started_ns, window.ended_ns))
@@ -319,7 +319,7 @@ def check_schema(schema: object) -> None:
 
 def write_window(path: Path, window: Window) -> None:
     """Write a window as .npz: ``head`` (JSON), ``paths``, ``stdio``, ``counters``; if any, ``events``, ``marks``."""
-    facts = {"schema": SCHEMA, "operations": OPERATIONS, **head(window)}
+    facts = {"schema": SCHEMA, "operations": OPERATIONS, **window_head(window)}
     names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
     arrays: dict[str, Any] = {
         "head": np.frombuffer(json.dumps(facts).encode(), np.uint8),
@@ -331,25 +331,25 @@ def write_window(path: Path, window: Window) -> None:
         arrays["events"] = window.events
     if window.marks:
         arrays["marks"] = np.array(window.marks, np.int64)
-    with files.whole(path) as file:
+    with files.write_whole(path) as file:
         np.savez(file, **arrays)
 
 
 def read_window(path: Path, largest_bytes: int = LARGEST_BYTES) -> Window:
     """Return the window that `write_window` wrote. Raises EventsError if the file is missing, damaged or too large."""
-    path = files.named(path)
+    path = files.resolve_user_path(path)
     try:
-        with untrusted.opened(path, largest_bytes) as file:
-            return _window_from_arrays(untrusted.arrays(file, largest_bytes))
+        with untrusted.open_bounded(path, largest_bytes) as file:
+            return _window_from_arrays(untrusted.read_arrays(file, largest_bytes))
     except FAULTS as error:
-        raise unreadable(path, error) from error
+        raise unreadable_profile_error(path, error) from error
 
 
 FAULTS = (OSError, ValueError, LookupError, TypeError)
-"""The exceptions that may occur when a file is read that is no profile."""
+"""The exceptions that may occur while reading a file that is no profile."""
 
 
-def unreadable(path: Path, error: Exception) -> EventsError:
+def unreadable_profile_error(path: Path, error: Exception) -> EventsError:
     """Return the error for a file that is no profile."""
     hint = "name what Profile.save, a spill or Darshan has written"
     return EventsError(f"{path} is no profile that can be read: {error}", hint)

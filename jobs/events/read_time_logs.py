@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from jobs.events import nersc_logs
-from jobs.events.run_log import MOST_EVENTS, Clock, Log, Stream, clocks, misread
+from jobs.events.run_log import MOST_EVENTS, ClockBounds, ProcessLog, RunLog, bounds_of_clocks, damaged_line_error
 from jobs.events.table import Events, EventsError
 from jobs.events.time_log import ACTIONS, PHASES, UNKNOWN
 from jobs.model import reading
@@ -37,12 +37,12 @@ UNFINISHED = "has no end: its process was killed, or still runs"
 TAKE_IT = "--unfinished reads the events that it has"
 
 
-def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, Mapping[str, Clock]]:
+def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLog, Mapping[str, ClockBounds]]:
     """Return the events of all files on the clock of the lowest rank, and the offsets of the other clocks.
 
     Raises EventsError if a file is no time log or is damaged (with its line), or the files belong to several runs.
     """
-    streams, rows = Streams(), nersc_logs.Rows()
+    streams, rows = Streams(), nersc_logs.NerscEvents()
     for path in paths:
         with _opened(path) as file:
             kind = _kind(file, str(path))
@@ -58,13 +58,13 @@ def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, 
         return streams.log()
     if not len(rows):
         raise EventsError("there is no event in these files", KINDS)
-    return Log(*rows.events(), rows.skipped), {}
+    return RunLog(*rows.events(), rows.skipped), {}
 
 
 def _opened(path: Path) -> BinaryIO:
     """Return an opened log; a link is followed, because the user named it."""
     try:
-        return untrusted.opened(Path(os.path.realpath(path)), MOST_BYTES)
+        return untrusted.open_bounded(Path(os.path.realpath(path)), MOST_BYTES)
     except untrusted.UntrustedError as error:
         raise EventsError(f"{path}: {error}", KINDS) from error
 
@@ -72,7 +72,7 @@ def _opened(path: Path) -> BinaryIO:
 def _kind(file: BinaryIO, name: str) -> str:
     line = file.readline(nersc_logs.LONGEST_LINE)
     file.seek(0)
-    for kind, matches in {OURS: _is_stream, WORKBOOK: nersc_logs.begins, CSV: nersc_logs.heading}.items():
+    for kind, matches in {OURS: _is_stream, WORKBOOK: nersc_logs.is_workbook, CSV: nersc_logs.column_names}.items():
         if matches(line):
             return kind
     raise EventsError(f"{name}, line 1: it is no time log", KINDS)
@@ -134,7 +134,7 @@ class StreamReader:
             raise self._error("is no head of a time log")
         self._written_ns = self._head["started_ns"]
 
-    def stream(self) -> tuple[Stream, Events]:
+    def stream(self) -> tuple[ProcessLog, Events]:
         """Return the description of the process that wrote the log, and its events; times are by its own clock."""
         head, end = self._head, self._read_end()
         offset_ns = head["realtime_ns"] - head["started_ns"]
@@ -142,7 +142,7 @@ class StreamReader:
         drift_ns = end["realtime_ns"] - end["ended_ns"] - offset_ns if end else None
         facts = {key: head[key] for key in ("rank", "run", "ranks", "host", "clock")}
         times = {"start_ns": head["started_ns"], "end_ns": ended_ns, "clock_ns": offset_ns, "moved_ns": drift_ns}
-        return Stream(identity=head["id"], process=head["pid"], **facts, **times), self._table()
+        return ProcessLog(identity=head["id"], process=head["pid"], **facts, **times), self._table()
 
     def _read_end(self) -> _End | None:
         """Read all blocks and return the end; None if the log may be unfinished and has no end."""
@@ -156,7 +156,7 @@ class StreamReader:
                 return end
             self._add_block(self._value(line, _Block))
         if not self.unfinished:
-            raise misread(self.name, self.number, UNFINISHED, TAKE_IT)
+            raise damaged_line_error(self.name, self.number, UNFINISHED, TAKE_IT)
         return None
 
     def _read(self, file: BinaryIO) -> Iterator[bytes]:
@@ -177,7 +177,7 @@ class StreamReader:
         except untrusted.UntrustedError:
             raise self._error("is no JSON") from None
         try:
-            return reading.checked(value, kind)
+            return reading.check_value(value, kind)
         except untrusted.UntrustedError as error:
             raise self._error(f"is damaged: {error}") from None
 
@@ -199,7 +199,9 @@ class StreamReader:
             raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give it in parts")
         for fault, is_faulty in self._faults(events).items():
             if is_faulty.any():
-                raise misread(self.name, self.number, f"event {self._count + int(is_faulty.argmax())} {fault}")
+                raise damaged_line_error(
+                    self.name, self.number, f"event {self._count + int(is_faulty.argmax())} {fault}"
+                )
         self._count += len(events)
         self._blocks.append(events)
 
@@ -238,14 +240,14 @@ class StreamReader:
         )
 
     def _error(self, fault: str, hint: str = "") -> Exception:
-        return misread(self.name, self.number, f"it {fault}", hint)
+        return damaged_line_error(self.name, self.number, f"it {fault}", hint)
 
 
 class Streams:
     """A collection of our own logs, which are added one after the other."""
 
     def __init__(self) -> None:
-        self.streams: list[Stream] = []
+        self.streams: list[ProcessLog] = []
         self._names: list[str] = []
         self._parts: list[Events] = []
         self._files: list[str] = []
@@ -273,7 +275,7 @@ class Streams:
         if sum(map(len, self._parts)) > MOST_EVENTS:
             raise EventsError(f"up to {reader.name} there are more than {MOST_EVENTS} events", "give fewer ranks")
 
-    def log(self) -> tuple[Log, Mapping[str, Clock]]:
+    def log(self) -> tuple[RunLog, Mapping[str, ClockBounds]]:
         """Return all logs on one clock, and the clocks. Raises EventsError if they seem to belong to two runs."""
         if not self.streams[0].run:
             self._require_one_run()
@@ -281,7 +283,7 @@ class Streams:
         names = self._parts[0].columns
         events = Events(words, **{name: np.concatenate([part[name] for part in self._parts]) for name in names})
         events, streams, clock_bounds = _to_one_clock(events, self.streams)
-        return Log(events, streams), clock_bounds
+        return RunLog(events, streams), clock_bounds
 
     def _require_one_run(self) -> None:
         """Raise EventsError if, in a run without a name, a process began after all others of its rank had ended."""
@@ -297,7 +299,7 @@ class Streams:
             ended_ns[stream.rank] = max(end_ns, ended_ns.get(stream.rank, end_ns))
 
 
-def _unix_ns(streams: Sequence[Stream]) -> Mapping[str, int]:
+def _unix_ns(streams: Sequence[ProcessLog]) -> Mapping[str, int]:
     """Return the Unix time (ns) at which each clock was zero; the first of the processes with one clock decides."""
     unix_ns: dict[str, int] = {}
     for stream in streams:
@@ -305,11 +307,13 @@ def _unix_ns(streams: Sequence[Stream]) -> Mapping[str, int]:
     return unix_ns
 
 
-def _to_one_clock(events: Events, streams: Sequence[Stream]) -> tuple[Events, list[Stream], Mapping[str, Clock]]:
+def _to_one_clock(
+    events: Events, streams: Sequence[ProcessLog]
+) -> tuple[Events, list[ProcessLog], Mapping[str, ClockBounds]]:
     """Return the events and the streams with Unix times of the first clock, and the clocks."""
     unix_ns = _unix_ns(streams)
     barriers = events.of("kind", "barrier")
-    clock_bounds = clocks(streams, _shift(barriers, [unix_ns[stream.clock] for stream in streams]))
+    clock_bounds = bounds_of_clocks(streams, _shift(barriers, [unix_ns[stream.clock] for stream in streams]))
     offsets = [unix_ns[stream.clock] - clock_bounds[stream.clock].shift_ns for stream in streams]
     shifted_streams = [
         replace(stream, start_ns=stream.start_ns + offset, end_ns=stream.end_ns + offset)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.events.intervals import Times, innermost, shared_out, union
+from jobs.events.intervals import Times, innermost_pieces, shared_out, union
 from jobs.events.table import Events, EventsError
 from jobs.events.time_log import UNKNOWN
 
@@ -21,7 +21,7 @@ MOST_EVENTS = 5_000_000
 
 
 @dataclass(frozen=True)
-class Stream:
+class ProcessLog:
     """The log of one process of a rank; times are ns of its own clock, `clock_ns` is the Unix time of the clock's zero.
 
     Processes with the same `clock` share it. `moved_ns` is the drift of the time of day against it during the log; None
@@ -42,7 +42,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Log:
+class RunLog:
     """All events of a run, in Unix time, and its processes; `skipped` lists the rows that are no events.
 
     The kind of an event is its action. Additional columns of the table: `stream` (an index into `streams`), `caller`
@@ -50,7 +50,7 @@ class Log:
     """
 
     events: Events
-    streams: Sequence[Stream]
+    streams: Sequence[ProcessLog]
     skipped: Sequence[str] = ()
 
     @property
@@ -59,7 +59,7 @@ class Log:
         return self.events.words["kind"]
 
     @property
-    def ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Return whether these logs are ours, not NERSC's."""
         return self.streams[0].identity is not None
 
@@ -70,13 +70,13 @@ class Log:
         return [rank for rank in ranks if rank != UNKNOWN] or ranks
 
 
-def misread(name: str, line: int, why: str, hint: str = "") -> EventsError:
+def damaged_line_error(name: str, line: int, why: str, hint: str = "") -> EventsError:
     """Return the error for a damaged line of a file."""
     return EventsError(f"{name}, line {line}: {why}", hint or "copy the file again from its origin")
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClockBounds:
     """The bounds in ns of how far a clock is ahead of the first one (`low_ns` to `high_ns`); None without a barrier.
 
     If barriers contradict each other, the clocks drifted apart during the run: by `apart_ns`, which is then the
@@ -95,7 +95,7 @@ class Clock:
         return min(max(0, self.low_ns), self.high_ns)
 
 
-def clocks(streams: Sequence[Stream], barriers: Events) -> Mapping[str, Clock]:
+def bounds_of_clocks(streams: Sequence[ProcessLog], barriers: Events) -> Mapping[str, ClockBounds]:
     """Return by the name of a clock the bounds of its offset from the clock of the lowest rank.
 
     `barriers` has the events of barriers of all ranks, in Unix time.
@@ -105,11 +105,12 @@ def clocks(streams: Sequence[Stream], barriers: Events) -> Mapping[str, Clock]:
         name: _barrier_passages(name, streams, barriers) for name in dict.fromkeys(stream.clock for stream in streams)
     }
     return {
-        name: Clock(0, 0) if name == first else _clock_bounds(*passages[first], *own) for name, own in passages.items()
+        name: ClockBounds(0, 0) if name == first else _clock_bounds(*passages[first], *own)
+        for name, own in passages.items()
     }
 
 
-def _barrier_passages(name: str, streams: Sequence[Stream], barriers: Events) -> tuple[Times, Times]:
+def _barrier_passages(name: str, streams: Sequence[ProcessLog], barriers: Events) -> tuple[Times, Times]:
     """Return two times per barrier for the ranks with this clock: the last entry and the first exit."""
     barriers_of_streams = [part for index, part in barriers.by("stream") if streams[index].clock == name]
     count = min((len(part) for part in barriers_of_streams), default=0)
@@ -119,20 +120,20 @@ def _barrier_passages(name: str, streams: Sequence[Stream], barriers: Events) ->
     return entries, np.min([np.sort(part["end"])[:count] for part in barriers_of_streams], axis=0)
 
 
-def _clock_bounds(entries: Times, exits: Times, other_entries: Times, other_exits: Times) -> Clock:
+def _clock_bounds(entries: Times, exits: Times, other_entries: Times, other_exits: Times) -> ClockBounds:
     count = min(len(entries), len(other_entries))
     if not count:
-        return Clock()
+        return ClockBounds()
     low = int((other_entries[:count] - exits[:count]).max())
     high = int((other_exits[:count] - entries[:count]).min())
-    return Clock(min(low, high), max(low, high), max(0, low - high))
+    return ClockBounds(min(low, high), max(low, high), max(0, low - high))
 
 
 UNACCOUNTED = "unaccounted"
 
 
 @dataclass(frozen=True)
-class Budget:
+class TimeBudget:
     """The time of one rank by action, in ns; the values of `spent_ns` (with `UNACCOUNTED`) add up to the whole time.
 
     Each moment of a thread counts for its innermost event. If several threads or processes have different actions, the
@@ -146,7 +147,7 @@ class Budget:
     spent_ns: Mapping[str, int]
 
 
-def budgets(log: Log, ranks: Sequence[int]) -> Iterator[Budget]:
+def time_budgets(log: RunLog, ranks: Sequence[int]) -> Iterator[TimeBudget]:
     """Yield the time budget of each of these ranks."""
     order, events = _priorities(log), dict(log.events.by("rank"))
     for rank in ranks:
@@ -154,12 +155,14 @@ def budgets(log: Log, ranks: Sequence[int]) -> Iterator[Budget]:
         start_ns, end_ns = min(stream.start_ns for stream in own_streams), max(stream.end_ns for stream in own_streams)
         time_by_code = _time_by_action(events[rank], order) if rank in events else {}
         action_ns = {log.actions[code]: time_ns for code, time_ns in time_by_code.items()}
-        yield Budget(rank, start_ns, end_ns, {**action_ns, UNACCOUNTED: end_ns - start_ns - sum(action_ns.values())})
+        yield TimeBudget(
+            rank, start_ns, end_ns, {**action_ns, UNACCOUNTED: end_ns - start_ns - sum(action_ns.values())}
+        )
 
 
-def _priorities(log: Log) -> Sequence[int]:
+def _priorities(log: RunLog) -> Sequence[int]:
     """Return the codes of the actions, the one with the highest priority first."""
-    if log.ours:
+    if log.is_ours:
         return range(len(log.actions))
     means = {code: float(part["taken"].mean()) for code, part in log.events.by("kind")}
     return sorted(means, key=means.__getitem__)
@@ -178,5 +181,5 @@ def _time_by_action(events: Events, order: Sequence[int]) -> Mapping[int, int]:
 
 
 def _innermost_pieces(events: Events) -> Times:
-    index, start, end = innermost(events["start"], events["end"])
+    index, start, end = innermost_pieces(events["start"], events["end"])
     return np.array([events["kind"][index], start, end])

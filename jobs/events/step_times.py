@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.events.intervals import Times, intersection, shared_out, without
+from jobs.events.intervals import Times, intersection, shared_out, time_outside
 from jobs.events.table import NS
 from jobs.events.tensorflow_trace import (
     CATEGORIES,
@@ -20,12 +20,12 @@ from jobs.events.tensorflow_trace import (
     INPUT,
     UNACCOUNTED,
     UNCATEGORISED,
+    MarkedSteps,
     Runtime,
-    Steps,
 )
 
 
-class Shares(NamedTuple):
+class CategoryTimes(NamedTuple):
     """The time per category in ns; each value is an array with one number per step.
 
     ``elapsed``: from the first moment of a category in a step to the last; ``sum``: durations of all its events;
@@ -40,15 +40,15 @@ class Shares(NamedTuple):
     spent: Mapping[str, Any]
 
 
-def shares(runtime: Runtime) -> Shares:
+def category_times(runtime: Runtime) -> CategoryTimes:
     """Return the times of each category in the steps; ``spent`` has no checkpoints that other threads write."""
     steps, events = runtime.steps, {name: runtime.of(name) for name in CATEGORIES}
     spans = {name: part.spans for name, part in events.items()}
-    exposed = {name: span if name == COMPUTE else without(span, spans[COMPUTE]) for name, span in spans.items()}
+    exposed = {name: span if name == COMPUTE else time_outside(span, spans[COMPUTE]) for name, span in spans.items()}
     in_front = {**spans, CHECKPOINT: runtime.in_front(events[CHECKPOINT]).spans}
     own_spans = dict(zip(CATEGORIES, shared_out([*in_front.values()]), strict=True))
     spent = {name: span.within(steps.start, steps.end) for name, span in own_spans.items()}
-    return Shares(
+    return CategoryTimes(
         {name: span.elapsed(steps.start, steps.end) for name, span in spans.items()},
         {name: _sum_within(part["start"], part["end"], steps) for name, part in events.items()},
         {name: span.within(steps.start, steps.end) for name, span in spans.items()},
@@ -57,19 +57,19 @@ def shares(runtime: Runtime) -> Shares:
     )
 
 
-def overlaps(runtime: Runtime) -> dict[tuple[str, str], float]:
+def category_overlaps(runtime: Runtime) -> dict[tuple[str, str], float]:
     """Return, for each pair of categories, the seconds over all steps in which both had events."""
     spans, steps = {name: runtime.of(name).spans for name in CATEGORIES}, runtime.steps
     common = {pair: intersection(*(spans[name] for name in pair)) for pair in itertools.combinations(CATEGORIES, 2)}
     return {pair: float(span.within(steps.start, steps.end).sum()) / NS for pair, span in common.items()}
 
 
-def _sum_within(start: Times, end: Times, steps: Steps) -> Times:
+def _sum_within(start: Times, end: Times, steps: MarkedSteps) -> Times:
     """Return per step the sum of the durations of all events within it, ns."""
     return _time_after(np.sort(start), steps) - _time_after(np.sort(end), steps)
 
 
-def _time_after(moments: Times, steps: Steps) -> Times:
+def _time_after(moments: Times, steps: MarkedSteps) -> Times:
     """Return per step the sum, over all sorted `moments`, of the time of the step after the moment, ns."""
     first = int(moments[:1].sum())
     totals = np.concatenate([[0], np.cumsum(moments - first)])
@@ -86,13 +86,13 @@ smallest share of the waiting that a remedy must save to be named."""
 _MAKING = INPUT[:2]  # reading and decoding
 
 
-class Bound(NamedTuple):
+class InputBound(NamedTuple):
     """The time that steps wait for their input (seconds), and the most that each remedy can save."""
 
     steps_s: float
     waited_s: float  # seconds in which the rank did nothing but wait for input
     remedies: Mapping[str, float]  # the most that each remedy can save, in seconds
-    prefetched: bool = False  # whether the pipeline already prefetches
+    has_prefetch: bool = False  # whether the pipeline already prefetches
 
     @property
     def share(self) -> float:
@@ -106,32 +106,32 @@ class Bound(NamedTuple):
         return {name: saved_s for name, saved_s in best if saved_s > LEAST * self.waited_s and self.share >= LEAST}
 
 
-def bound(runtime: Runtime, times: Shares) -> Bound:
+def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
     """Return how long the steps wait for their input, and the most that each remedy saves.
 
-    Prefetching runs the input during the rank's other work. It saves at most the waiting, and at most the part of that
-    work during which no input runs yet; nothing if it is already used. Any other remedy saves at most the time of its
-    category.
+    Prefetching runs the input during the rank's other work. It can save at most the waiting time, and at most
+    the part of that work in which no input runs yet; if the pipeline already prefetches, it saves nothing. Any other
+    remedy saves at most the time of its category.
     """
     spent_ns, steps = {name: int(times_ns.sum()) for name, times_ns in times.spent.items()}, runtime.steps
     waited_ns = sum(spent_ns[name] for name in INPUT)
     busy_ns = sum(spent_ns[name] for name in CATEGORIES[: CATEGORIES.index(INPUT[0])])
     making_ns = int(runtime.of(*_MAKING).spans.within(steps.start, steps.end).sum())
     hidden_ns = making_ns - sum(spent_ns[name] for name in _MAKING)
-    prefetch_ns = 0 if runtime.prefetched else max(0, min(waited_ns, busy_ns - hidden_ns))
+    prefetch_ns = 0 if runtime.has_prefetch else max(0, min(waited_ns, busy_ns - hidden_ns))
     remedies = {"prefetch": prefetch_ns} | {name: spent_ns[name] for name in INPUT}
     seconds = {name: saved_ns / NS for name, saved_ns in remedies.items()}
-    return Bound(int((steps.end - steps.start).sum()) / NS, waited_ns / NS, seconds, runtime.prefetched)
+    return InputBound(int((steps.end - steps.start).sum()) / NS, waited_ns / NS, seconds, runtime.has_prefetch)
 
 
-def metrics(runtime: Runtime) -> dict[str, Any]:
+def record_metrics(runtime: Runtime) -> dict[str, Any]:
     """Return a record's metrics of the steps of a run: the number of steps and events, and seconds over all steps.
 
-    ``union_s``, ``exposed_s`` and ``spent_s`` by category, as in `Shares`; ``waited_s`` and ``remedies_s`` as in
-    `Bound`.
+    ``union_s``, ``exposed_s`` and ``spent_s`` by category, as in `CategoryTimes`; ``waited_s`` and ``remedies_s`` as in
+    `InputBound`.
     """
-    times = shares(runtime)
-    limit = bound(runtime, times)
+    times = category_times(runtime)
+    limit = input_bound(runtime, times)
     return {
         "steps": len(runtime.steps.number),
         "events": len(runtime.work),

@@ -43,7 +43,7 @@ _PREFETCHED = re.compile(_RULES["prefetched"])
 _OPERATION = re.compile(r"[^:]:\w+$")
 
 
-class Steps(NamedTuple):
+class MarkedSteps(NamedTuple):
     """The steps in order of time: arrays of numbers, starts and ends (ns)."""
 
     number: Times
@@ -66,18 +66,20 @@ class Runtime:
     dropped: int = 0
 
     @property
-    def marked(self) -> bool:
+    def has_marks(self) -> bool:
         """Return whether steps were marked; otherwise the whole trace counts as one step."""
         return len(self.marks) > 0
 
     @cached_property
-    def steps(self) -> Steps:
+    def steps(self) -> MarkedSteps:
         """Return the steps in order of time, each from the start of its first mark to the end of its last mark.
 
         A number that occurs again in a series is another step, of the next epoch.
         """
-        if not self.marked:
-            return Steps(*(np.array([value]) for value in (0, self.events["start"].min(), self.events["end"].max())))
+        if not self.has_marks:
+            return MarkedSteps(
+                *(np.array([value]) for value in (0, self.events["start"].min(), self.events["end"].max()))
+            )
         number, series, start = (self.marks[name] for name in ("step", "series", "start"))
         order = np.lexsort((start, number, series))
         position = np.arange(len(order))
@@ -89,7 +91,7 @@ class Runtime:
         np.minimum.at(first, step_of_mark.ravel(), start)
         np.maximum.at(last, step_of_mark.ravel(), self.marks["end"])
         order = np.argsort(first, kind="stable")[:MOST_STEPS]
-        return Steps(numbers[order], first[order], last[order])
+        return MarkedSteps(numbers[order], first[order], last[order])
 
     @property
     def front(self) -> NDArray[np.int64]:
@@ -107,10 +109,10 @@ class Runtime:
 
     def in_front(self, events: Events) -> Events:
         """Return the events of `events` on threads that mark steps; all events if no step is marked."""
-        return events.at(np.isin(events["thread"], self.front)) if self.marked else events
+        return events.at(np.isin(events["thread"], self.front)) if self.has_marks else events
 
     @property
-    def prefetched(self) -> bool:
+    def has_prefetch(self) -> bool:
         """Return whether the pipeline already prefetches, by the names of its events."""
         return any(map(_PREFETCHED.search, self.events.words["name"]))
 
@@ -137,7 +139,7 @@ class Runtime:
 def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
     """Return the content of a trace or a table. Raises EventsError if it is unreadable, no trace, or too large."""
     try:
-        data = files.read(files.named(path), most_bytes)
+        data = files.read_file(files.resolve_user_path(path), most_bytes)
         return _from_table(path.name, data) if path.suffix == ".npz" else from_xplane(path.name, data)
     except OSError as error:
         hint = "name a *.xplane.pb of TensorFlow's profiler, or a run's tensorflow-<n>.npz"
@@ -161,7 +163,7 @@ def from_xplane(name: str, data: bytes) -> Runtime:
     return _new_runtime(name, raw, {**columns, "kind": category}, marks, dated=dated)
 
 
-def _new_runtime(name: str, raw: xplane.Raw, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
+def _new_runtime(name: str, raw: xplane.RawTrace, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
     if not len(columns["start"]):
         raise ValueError("it has no event")
     events = Events({"kind": KINDS, "thread": raw.lines, "name": raw.ops}, **columns)
@@ -196,14 +198,14 @@ def write_table(path: Path, runtime: Runtime) -> None:
     texts = {key: "".join(word.replace("\0", " ") + "\0" for word in words) for key, words in names.items()}
     texts["head"] = json.dumps({"schema": _SCHEMA, "kinds": KINDS, "dropped": runtime.dropped})
     arrays: dict[str, Any] = {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
-    with files.whole(path) as file:
+    with files.write_whole(path) as file:
         np.savez_compressed(file, events=rows, steps=marks, **arrays)
 
 
 def _from_table(name: str, data: bytes) -> Runtime:
     """Return the content of a run's table: events with the categories that the run gave them, but no frames."""
     try:
-        arrays = untrusted.arrays(io.BytesIO(data), MOST_BYTES)
+        arrays = untrusted.read_arrays(io.BytesIO(data), MOST_BYTES)
         head, events, steps = untrusted.json_value(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
         lines, ops = (arrays[name].tobytes().decode().split("\0")[:-1] for name in ("lines", "ops"))
         kinds = np.array([KINDS.index(kind) if kind in KINDS else KINDS.index(OTHER) for kind in head["kinds"]])
@@ -222,7 +224,7 @@ def _from_table(name: str, data: bytes) -> Runtime:
         )
         is_valid &= bool(start.max() < _LATEST_NS and (first >= 0).all() and (first <= last).all())
         is_valid &= bool((last < 2 * _LATEST_NS).all())
-        raw = xplane.Raw(lines, ops, dropped=int(head["dropped"]))
+        raw = xplane.RawTrace(lines, ops, dropped=int(head["dropped"]))
     except Exception as error:  # a damaged archive may make numpy and zipfile raise any error
         raise ValueError("it is damaged") from error
     if not is_valid:

@@ -114,7 +114,7 @@ class TimeLog:
         self._place_count = self._file_count = self._count = self._size = 0
         self._lock = threading.RLock()  # a signal handler may run in the thread that holds it
         self._writing = False
-        self._path = files.named(path)
+        self._path = files.resolve_user_path(path)
         self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
         """The arguments for the log of another process of the same rank, which needs another path."""
         self._descriptor = _new_file(self._path)
@@ -301,7 +301,7 @@ os.register_at_fork(after_in_child=_leave_logs)
 
 def _new_file(path: Path) -> int:
     try:
-        return files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        return files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
     except FileExistsError as error:
         raise TimeLogExistsError(f"{path} exists already", "remove it, or name a new file") from error
     except FileNotFoundError as error:

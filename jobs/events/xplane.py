@@ -47,7 +47,7 @@ class MalformedError(ValueError):
 
 
 @dataclass
-class Raw:
+class RawTrace:
     """The content of a trace: arrays with one value per event, and the lists of names that they index."""
 
     lines: list[str] = field(default_factory=list)  # plane and thread
@@ -64,10 +64,12 @@ class Raw:
         return [np.concatenate(arrays) for arrays in zip(empty, *self.parts, strict=True)]
 
 
-def read_space(data: bytes) -> Raw:
+def read_space(data: bytes) -> RawTrace:
     """Return the content of a trace; raise MalformedError if the bytes are no trace."""
-    raw = Raw()
-    spans = ((start, end) for number, start, end in fields(data, 0, len(data)) if number == PLANES and end != NUMBER)
+    raw = RawTrace()
+    spans = (
+        (start, end) for number, start, end in message_fields(data, 0, len(data)) if number == PLANES and end != NUMBER
+    )
     planes = list(islice(spans, MOST_PLANES + 1))
     if not planes:
         raise MalformedError("it has no plane")
@@ -78,12 +80,12 @@ def read_space(data: bytes) -> Raw:
     return raw
 
 
-def _read_plane(raw: Raw, data: bytes, padded: NDArray[np.uint8], start: int, end: int) -> None:
+def _read_plane(raw: RawTrace, data: bytes, padded: NDArray[np.uint8], start: int, end: int) -> None:
     name = ""
     lines: list[tuple[int, int]] = []
     stats: list[tuple[int, int]] = []
     texts: dict[int, dict[int, str]] = {EVENT_METADATA: {}, STAT_METADATA: {}}
-    for number, begin, until in fields(data, start, end):
+    for number, begin, until in message_fields(data, start, end):
         if until == NUMBER:
             continue
         if number == NAME:
@@ -99,7 +101,9 @@ def _read_plane(raw: Raw, data: bytes, padded: NDArray[np.uint8], start: int, en
             stats.append((begin, until))
     events, kinds = texts.values()
     if name == ENVIRONMENT:
-        raw.began_ns = _find_start_ns([dict(field[:2] for field in fields(data, *stat)) for stat in stats], kinds)
+        raw.began_ns = _find_start_ns(
+            [dict(field[:2] for field in message_fields(data, *stat)) for stat in stats], kinds
+        )
     if not name.startswith(ADDED):
         step = next((key for key, text in kinds.items() if text == STEP), 0)
         keys = np.array([*events, 0], np.uint64)
@@ -126,11 +130,11 @@ def _require_at_most(count: int, limit: int, noun: str) -> None:
 def _read_entry(data: bytes, start: int, end: int) -> tuple[int, str]:
     """Return the key and the name in one entry of the metadata of a plane."""
     key, name = 0, ""
-    for number, begin, until in fields(data, start, end):
+    for number, begin, until in message_fields(data, start, end):
         if number == KEY and until == NUMBER:
             key = begin
         elif number == VALUE and until != NUMBER:
-            inner = fields(data, begin, until)
+            inner = message_fields(data, begin, until)
             name = next(
                 (_text(data, *part) for field_number, *part in inner if field_number == NAME and part[1] != NUMBER), ""
             )
@@ -138,11 +142,11 @@ def _read_entry(data: bytes, start: int, end: int) -> tuple[int, str]:
 
 
 def _read_line(
-    raw: Raw, plane: str, location: tuple[bytes, NDArray[np.uint8], int, int], names: tuple[Any, Any], step: int
+    raw: RawTrace, plane: str, location: tuple[bytes, NDArray[np.uint8], int, int], names: tuple[Any, Any], step: int
 ) -> None:
     data, padded, start, end = location
     name, begin_ns, begins, ends, event_count = "", 0, array("q"), array("q"), 0
-    for number, begin, until in fields(data, start, end):
+    for number, begin, until in message_fields(data, start, end):
         if number == EVENTS and until != NUMBER:
             event_count += 1
             if raw.event_count + event_count <= MOST_EVENTS:
@@ -167,14 +171,14 @@ def _read_events(
 ) -> tuple[Any, ...]:
     """Return the columns op, start, end and step of some events of a line."""
     start, end = edges
-    messages = columns(padded, start, end, (METADATA_ID, OFFSET_PS, DURATION_PS), EVENT_STATS if step else 0)
+    messages = message_columns(padded, start, end, (METADATA_ID, OFFSET_PS, DURATION_PS), EVENT_STATS if step else 0)
     offset_ps, duration_ps = messages.numbers[OFFSET_PS], messages.numbers[DURATION_PS]
     if begin_ns > LATEST_NS or (offset_ps > LATEST_NS).any() or (duration_ps > LATEST_NS).any():
         raise MalformedError("the time of an event is too large")
     name_index = np.minimum(np.searchsorted(names[0], messages.numbers[METADATA_ID]), len(names[0]) - 1)
     has_name = names[0][name_index] == messages.numbers[METADATA_ID]
     step_numbers = np.full(len(start), -1)
-    stats = columns(padded, messages.start, messages.end, (METADATA_ID, UNSIGNED, SIGNED))
+    stats = message_columns(padded, messages.start, messages.end, (METADATA_ID, UNSIGNED, SIGNED))
     is_step = stats.numbers[METADATA_ID] == step
     number = np.maximum(stats.numbers[UNSIGNED], stats.numbers[SIGNED])[is_step].astype(np.int64)
     step_numbers[messages.owner[is_step]] = np.maximum(number, 0)
@@ -190,7 +194,7 @@ def _text(data: bytes, start: int, end: int) -> str:
     return data[start : min(end, start + LONGEST_NAME)].decode(errors="replace")
 
 
-class Columns(NamedTuple):
+class MessageColumns(NamedTuple):
     """The fields of many messages.
 
     `numbers` has one array per number field (0 if missing). The other arrays have the message, the start and the end of
@@ -203,17 +207,17 @@ class Columns(NamedTuple):
     end: Places
 
 
-def fields(data: bytes, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
+def message_fields(data: bytes, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, begin, end) for each byte field, and (number, value, `NUMBER`) for any other field."""
     while offset < end:
-        tag, offset = varint(data, offset, end)
+        tag, offset = read_varint(data, offset, end)
         kind = tag & 7
         if kind == VARINT:
-            value, offset = varint(data, offset, end)
+            value, offset = read_varint(data, offset, end)
             yield tag >> 3, value, NUMBER
             continue
         if kind == BYTES:
-            length, offset = varint(data, offset, end)
+            length, offset = read_varint(data, offset, end)
         else:
             length = _fixed_width(kind)
         if length > end - offset:
@@ -228,7 +232,7 @@ def _fixed_width(kind: int) -> int:
     return WIDTH[kind]
 
 
-def varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
     """Return a number of at most 64 bits and the offset after it; raise MalformedError if there is none."""
     value = 0
     for shift in range(0, MOST_BITS, 7):
@@ -242,7 +246,9 @@ def varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
     raise MalformedError(TOO_LONG)
 
 
-def columns(data: NDArray[np.uint8], start: Places, end: Places, numbers: Collection[int], parts: int = 0) -> Columns:
+def message_columns(
+    data: NDArray[np.uint8], start: Places, end: Places, numbers: Collection[int], parts: int = 0
+) -> MessageColumns:
     """Return the number fields `numbers` of many messages at once, and the positions of their byte fields `parts`.
 
     `data` must have at least ten more bytes after the last message. The loop runs once per field of the longest
@@ -271,7 +277,7 @@ def columns(data: NDArray[np.uint8], start: Places, end: Places, numbers: Collec
         byte_fields.append((active[is_field], value_end[is_field], field_end[is_field]))
         remaining = field_end < end[active]
         active, offsets = active[remaining], field_end[remaining]
-    return Columns(values, *(np.concatenate(arrays) for arrays in zip(*byte_fields, strict=True)))
+    return MessageColumns(values, *(np.concatenate(arrays) for arrays in zip(*byte_fields, strict=True)))
 
 
 def _varints(data: NDArray[np.uint8], offsets: Places) -> tuple[NDArray[np.uint64], Places]:
@@ -283,4 +289,4 @@ def _varints(data: NDArray[np.uint8], offsets: Places) -> tuple[NDArray[np.uint6
         is_continued = is_continued & (byte >= MORE)
         if not is_continued.any():
             return value, offsets
-    return value, offsets  # maybe no valid number; `columns` finds numbers that exceed their message
+    return value, offsets  # maybe no valid number; `message_columns` finds numbers that exceed their message

@@ -10,7 +10,7 @@ Cells whose runs take turns (``in_turn``) have pairs: the runs of one turn. Thei
 a machine that becomes slower or faster affects both alike. The interval is the percentile bootstrap of whole pairs (B.
 Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, Sec. 13.3): pairs are drawn with replacement, and
 the medians of each draw are taken. For five pairs it reaches from the smallest to the largest difference, which enclose
-the true median in 93.75 % of all cases (`interval`); fewer pairs have no interval.
+the true median in 93.75 % of all cases (`interval_of_median`); fewer pairs have no interval.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAIL = 0.025  # probability at each end of the interval
 
 
 @dataclass(frozen=True)
-class Interval:
+class MedianInterval:
     """Two order statistics, and the probability that the median is between them."""
 
     low: float
@@ -37,7 +37,7 @@ class Interval:
     confidence: float
 
 
-def interval(values: Sequence[float]) -> Interval | None:
+def interval_of_median(values: Sequence[float]) -> MedianInterval | None:
     """Return the interval of the median; None if there are too few values."""
     ordered, n = sorted(values), len(values)
     narrowest, tail = None, 0.0
@@ -45,12 +45,12 @@ def interval(values: Sequence[float]) -> Interval | None:
         tail += comb(n, k - 1) / 2**n
         if 1 - 2 * tail < CONFIDENCE:
             break
-        narrowest = Interval(ordered[k - 1], ordered[n - k], 1 - 2 * tail)
+        narrowest = MedianInterval(ordered[k - 1], ordered[n - k], 1 - 2 * tail)
     return narrowest
 
 
 @dataclass(frozen=True)
-class Difference:
+class MedianDifference:
     """The difference of two medians, in seconds and as a share of the cold median."""
 
     pairs: int
@@ -79,13 +79,13 @@ class Difference:
         return self.share_interval is not None and (self.share_interval[1] - self.share_interval[0]) / 2 <= share
 
 
-def difference(times_s: Sequence[tuple[float, float]], seed: int = 0) -> Difference | None:
+def median_difference(times_s: Sequence[tuple[float, float]], seed: int = 0) -> MedianDifference | None:
     """Return the difference of pairs of cold and warm seconds; None without pairs or a positive cold median."""
     if not times_s or statistics.median(cold for cold, _ in times_s) <= 0:
         return None
     cold_s, warm_s = (statistics.median(side) for side in zip(*times_s, strict=True))
     draws = _draw_medians(times_s, seed) if len(times_s) >= FEWEST_RUNS else []
-    return Difference(
+    return MedianDifference(
         len(times_s),
         cold_s,
         warm_s,

@@ -17,15 +17,15 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import stopping
-from jobs.judging.bound import Bound, bound_of
+from jobs.judging.bound import Bound, bound_of_cell
 from jobs.judging.peaks import Peaks
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
-from jobs.model.record import ODD_FIGURES, Asked, Record, Terms, contradictions
+from jobs.model.record import ODD_FIGURES, Record, RecordedCall, Terms, contradictions
 from jobs.model.results import Check, Conditions, Peak, Run
 
 
-def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
+def judge_record(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     """Return a copy of a record with the verdicts on its runs and on the cell.
 
     `peak` is the speed of the storage alone (`jobs.judging.peaks`); None if unknown.
@@ -58,7 +58,7 @@ def judged_run(
     if run["status"] == "running":
         return {**run, "reason": None, "cause": None}
     if run["status"] == "failed":
-        return {**run, "reason": sentence(run["end"]), "cause": run["end"]["code"]}
+        return {**run, "reason": run_end_sentence(run["end"]), "cause": run["end"]["code"]}
     outcomes, reason = checks.judge(run, page_cache, limits, peak, first)
     if reason is None:
         return {**run, "checks": outcomes, "reason": None, "cause": None, "status": "valid"}
@@ -77,9 +77,9 @@ def _conditions(run: Run) -> Conditions | None:
 
 def _judge_cell(record: Record, terms: Terms) -> None:
     """Set the checks and the status of a cell after its runs are judged."""
-    runs, valid = stopping.measured(record), stopping.measured(record, "valid")
-    rates = stopping.rates(record)
-    width_check = stopping.check(rates, terms)
+    runs, valid = stopping.measured_runs(record), stopping.measured_runs(record, "valid")
+    rates = stopping.rates_of_valid_runs(record)
+    width_check = stopping.check_spread(rates, terms)
     record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([width_check] if width_check else [])]
     if looser := looser_checks(terms):
         record["looser_checks"] = looser
@@ -123,7 +123,7 @@ def _looser_limits(
     return [f"checks.{name}={limits[name]:g} (the site's: {site_limits[name]:g})" for name in looser]
 
 
-def last_terms(requests: Iterable[Asked]) -> dict[str, Terms]:
+def last_terms(requests: Iterable[RecordedCall]) -> dict[str, Terms]:
     """Return the terms of the last request that names a cell, by the id of the cell."""
     with_terms = [request for request in requests if "terms" in request]
     return {cell: request["terms"] for request in with_terms for cell in request.get("cells", ())}
@@ -152,7 +152,7 @@ class CampaignJudge:
 
     def __init__(
         self,
-        requests: Iterable[Asked] = (),
+        requests: Iterable[RecordedCall] = (),
         baselines: Iterable[Record] = (),
         terms: Terms | None = None,
         cells: Collection[str] = (),
@@ -172,7 +172,7 @@ class CampaignJudge:
     def bound(self, record: Record) -> Bound | None:
         """Return the limit of the speed of a judged record; None for a baseline, or if its runs do not show it."""
         with suppress(*ODD_FIGURES):
-            return bound_of(record, self.peaks)
+            return bound_of_cell(record, self.peaks)
         return None
 
     @cached_property
@@ -198,7 +198,7 @@ class CampaignJudge:
 
 def _judged_consistently(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     """Return a record with its verdicts; raise UnusableRecordError for a contradiction, or one of `ODD_FIGURES`."""
-    with_verdicts = judged(record, terms, peak)
+    with_verdicts = judge_record(record, terms, peak)
     for contradiction in contradictions(with_verdicts):
         raise UnusableRecordError(f"contradicts itself: {contradiction}")
     return with_verdicts

@@ -21,7 +21,7 @@ AT_ONCE = 2
 """Requests in flight per reader: its own one, and the read-ahead of the kernel."""
 
 
-def is_of_baseline(cell: str) -> bool:
+def is_baseline_id(cell: str) -> bool:
     """Return whether an id is that of a baseline."""
     return cell.startswith(f"{BENCHMARK}-")
 
@@ -49,7 +49,7 @@ class Peaks:
         if not reads_files or "staging" in settings:  # no peak is known for two storages at once
             return None
         modelled = _modelled(record)
-        peaks = [peak for peak in (self._measured(record), modelled or throttled(record)) if peak]
+        peaks = [peak for peak in (self._measured(record), modelled or emulated_limit(record)) if peak]
         bounding = [peak for peak in peaks if peak["ceiling_mb_per_s"] is not None]
         lowest = min(bounding or peaks, key=lambda peak: float(peak["mb_per_s"]), default=None)
         if lowest and modelled:
@@ -59,24 +59,28 @@ class Peaks:
     def readers(self, record: Record) -> dict[int, float]:
         """Return the median MB/s of random reads of the same data on the same storage, by the number of readers."""
         baselines = [
-            baseline for baseline in self.baselines if reads_same(baseline, record) and bounds(baseline, record)
+            baseline
+            for baseline in self.baselines
+            if reads_same_data(baseline, record) and same_storage_and_conditions(baseline, record)
         ]
         by_rate = sorted(baselines, key=_median)
         return {int(baseline["cell"]["settings"]["threads"]): _median(baseline) for baseline in by_rate}
 
     def sequential(self, record: Record) -> float | None:
         """Return the MB/s of one reader of a whole file from start to end, or the limit of an emulated storage."""
-        if bound := throttled(record):
+        if bound := emulated_limit(record):
             return bound["mb_per_s"]
-        return max((_median(baseline) for baseline in self.baselines if fits(baseline, record, READ)), default=None)
+        return max(
+            (_median(baseline) for baseline in self.baselines if bounds_rate(baseline, record, READ)), default=None
+        )
 
-    def elsewhere(self, record: Record) -> dict[str, tuple[Node, float]]:
+    def other_storages(self, record: Record) -> dict[str, tuple[Node, float]]:
         """Return settings and MB/s of the host's other storages, by name, for the same reads by as many readers."""
         threads, host = record["cell"]["settings"]["threads"], record["provenance"].get("host")
         others = [
             baseline
             for baseline in self._by_host[host]
-            if reads_same(baseline, record)
+            if reads_same_data(baseline, record)
             and baseline["cell"]["settings"]["threads"] == threads
             and not same_storage(baseline, record)
         ]
@@ -89,7 +93,11 @@ class Peaks:
         baselines = self._by_host[record["provenance"].get("host")]
         for access in (RANDOM, READ):
             is_bounded = access == RANDOM or record["cell"]["settings"]["threads"] == 1
-            peaks = [_peak_of(baseline, bounded=is_bounded) for baseline in baselines if fits(baseline, record, access)]
+            peaks = [
+                _peak_of(baseline, bounded=is_bounded)
+                for baseline in baselines
+                if bounds_rate(baseline, record, access)
+            ]
             if peaks:
                 return max(peaks, key=lambda peak: peak["mb_per_s"])
         return None
@@ -98,19 +106,19 @@ class Peaks:
 def _is_done(baseline: Record) -> bool:
     """Return whether a baseline is finished and has rates of reading."""
     with suppress(*ODD_FIGURES):
-        rates = [run["read_mb_per_s"] > 0 for run in stopping.measured(baseline, "valid")]
+        rates = [run["read_mb_per_s"] > 0 for run in stopping.measured_runs(baseline, "valid")]
         reads = baseline["cell"]["settings"]["benchmark"]["access"] in (READ, RANDOM)
         return baseline["status"] == "done" and reads and bool(rates)
     return False
 
 
 def _median(baseline: Record) -> float:
-    return statistics.median(run["read_mb_per_s"] for run in stopping.measured(baseline, "valid"))
+    return statistics.median(run["read_mb_per_s"] for run in stopping.measured_runs(baseline, "valid"))
 
 
 def _peak_of(baseline: Record, *, bounded: bool) -> Peak:
     """Return the peak that the fastest run of a baseline gives."""
-    fastest = max(stopping.measured(baseline, "valid"), key=lambda run: run["read_mb_per_s"])
+    fastest = max(stopping.measured_runs(baseline, "valid"), key=lambda run: run["read_mb_per_s"])
     is_random = baseline["cell"]["settings"]["benchmark"]["access"] == RANDOM
     reads = fastest.get("requests") if is_random else None
     return _peak(baseline["cell"]["id"], fastest["read_mb_per_s"], reads, bounded=bounded)
@@ -122,14 +130,14 @@ def _peak(by: str, mb_per_s: float, reads: int | None = None, *, bounded: bool =
     return {"by": by, "mb_per_s": mb_per_s, "ceiling_mb_per_s": ceiling, "reads": reads}
 
 
-def emulated(record: Record) -> Node:
+def emulation_facts(record: Record) -> Node:
     """Return the facts of the emulated storage of the data; empty for a real storage."""
     return (record["provenance"].get("emulated") or {}).get("storage") or {}
 
 
-def throttled(record: Record) -> Peak | None:
+def emulated_limit(record: Record) -> Peak | None:
     """Return the limit of an emulated storage as a peak; None for a real storage, or without a limit."""
-    facts = emulated(record)
+    facts = emulation_facts(record)
     limit = facts.get("read_mb_per_s")
     return _peak(f"{facts['name']}, emulated", limit) if limit else None
 
@@ -139,20 +147,20 @@ def _modelled(record: Record) -> Peak | None:
 
     The ceiling is the rate for twice as many readers, because a disk arm that chooses among more requests is faster.
     """
-    facts = emulated(record)
+    facts = emulation_facts(record)
     if not (expected := facts.get("expected")):
         return None
     by, ceiling = f"{facts['name']}, emulated", expected["ceiling_mb_per_s"]
     return {"by": by, "mb_per_s": expected["mb_per_s"], "ceiling_mb_per_s": ceiling, "reads": None}
 
 
-def fits(baseline: Record, record: Record, access: str) -> bool:
+def bounds_rate(baseline: Record, record: Record, access: str) -> bool:
     """Return whether a baseline with this access bounds the rate of a record."""
     settings, baseline_settings = record["cell"]["settings"], baseline["cell"]["settings"]
-    if baseline_settings["benchmark"]["access"] != access or not bounds(baseline, record):
+    if baseline_settings["benchmark"]["access"] != access or not same_storage_and_conditions(baseline, record):
         return False
     return access != RANDOM or (
-        settings["threads"] == baseline_settings.get("threads") and reads_same(baseline, record)
+        settings["threads"] == baseline_settings.get("threads") and reads_same_data(baseline, record)
     )
 
 
@@ -162,13 +170,13 @@ def same_storage(baseline: Record, record: Record) -> bool:
     return storages[0] == storages[1] and _storage_identity(baseline) == _storage_identity(record)
 
 
-def bounds(baseline: Record, record: Record) -> bool:
+def same_storage_and_conditions(baseline: Record, record: Record) -> bool:
     """Return whether a baseline has the storage and the conditions of the record."""
     conditions = [measured["provenance"].get("conditions") for measured in (baseline, record)]
     return conditions[0] == conditions[1] and same_storage(baseline, record)
 
 
-def reads_same(baseline: Record, record: Record) -> bool:
+def reads_same_data(baseline: Record, record: Record) -> bool:
     """Return whether a baseline reads blocks of the same data at random places."""
     settings, baseline_settings = record["cell"]["settings"], baseline["cell"]["settings"]
     is_same = settings["dataset"] == baseline_settings.get("dataset")
@@ -178,7 +186,7 @@ def reads_same(baseline: Record, record: Record) -> bool:
 
 def _storage_identity(record: Record) -> tuple[object, ...]:
     """Return the identity of a storage, independent of its name: host, device, and the limits of an emulated one."""
-    provenance, facts = record["provenance"], emulated(record)
+    provenance, facts = record["provenance"], emulation_facts(record)
     mount = provenance.get("mount")
     source = mount.get("source") if isinstance(mount, dict) else None
     return provenance.get("host"), source, {key: value for key, value in facts.items() if key != "expected"}

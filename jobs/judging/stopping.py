@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobs import checks
-from jobs.judging.intervals import interval
+from jobs.judging.intervals import interval_of_median
 from jobs.model.record import ProfileCost, Record, Terms
-from jobs.model.results import Addition, Check, Role, Run
+from jobs.model.results import Check, ReasonOfAddedRun, Role, Run
 from jobs.model.settings import Settings
 
 UNPROFILED: Final = "unprofiled"
@@ -50,8 +50,8 @@ def owed_runs(record: Record | None, terms: Terms) -> int:
     if record is None:
         return required
     status = None if record["status"] == "done" else "valid"
-    in_pairs = is_paired(record["cell"]["settings"], terms)
-    return max(0, required - len(profile_pairs(record, status) if in_pairs else measured(record, status)))
+    in_pairs = has_pairs(record["cell"]["settings"], terms)
+    return max(0, required - len(profile_pairs(record, status) if in_pairs else measured_runs(record, status)))
 
 
 def missing_runs(record: Record | None, terms: Terms) -> int:
@@ -62,16 +62,16 @@ def missing_runs(record: Record | None, terms: Terms) -> int:
 def most_missing_runs(record: Record | None, terms: Terms) -> int:
     """Return the largest number of measured runs that may still be needed, if ``until_spread`` adds all it can."""
     missing = missing_runs(record, terms)
-    room = most_runs(terms) - (len(measured(record, "valid")) if record else 0)
+    room = most_runs(terms) - (len(measured_runs(record, "valid")) if record else 0)
     return max(missing, room) if missing else 0
 
 
-def reason_to_add(record: Record, terms: Terms) -> Addition | None:
+def reason_to_add(record: Record, terms: Terms) -> ReasonOfAddedRun | None:
     """Return why ``until_spread`` adds a run to a cell; None if it adds no run."""
-    valid_rates = rates(record)
+    valid_rates = rates_of_valid_runs(record)
     if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _is_wide(valid_rates, terms):
         return None
-    current = interval(valid_rates)
+    current = interval_of_median(valid_rates)
     return {
         "until_spread": terms["until_spread"],
         "n": len(valid_rates),
@@ -81,17 +81,17 @@ def reason_to_add(record: Record, terms: Terms) -> Addition | None:
     }
 
 
-def rates(record: Record) -> list[float]:
+def rates_of_valid_runs(record: Record) -> list[float]:
     """Return the rates of the valid measured runs: in images/s, or in MB/s for a baseline."""
-    return [rate for run in measured(record, "valid") if (rate := checks.rate(run)) is not None]
+    return [rate for run in measured_runs(record, "valid") if (rate := checks.judged_rate(run)) is not None]
 
 
-def measured(record: Record, status: str | None = None) -> list[Run]:
+def measured_runs(record: Record, status: str | None = None) -> list[Run]:
     """Return the measured runs (no warm-ups) with this status; None: all."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
-def is_paired(settings: Settings, terms: Terms) -> bool:
+def has_pairs(settings: Settings, terms: Terms) -> bool:
     """Return whether each measured run of a cell is paired with a run without the profile."""
     return terms["compare"] and "profile" in settings
 
@@ -129,19 +129,19 @@ def cost_in_words(cost: ProfileCost) -> str:
     return f"{median} of wall time (median of {cost['pairs']} pairs of runs, {low} to {high})"
 
 
-def turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:
+def pairs_of_turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:
     """Return the pairs (cold, warm) of valid measured runs of one turn, in the order of the turns."""
     cold_runs, warm_runs = (
-        {run["pair"]: run for run in measured(record, "valid") if "pair" in run} for record in (cold, warm)
+        {run["pair"]: run for run in measured_runs(record, "valid") if "pair" in run} for record in (cold, warm)
     )
     return [(cold_runs[pair], warm_runs[pair]) for pair in sorted(cold_runs.keys() & warm_runs.keys())]
 
 
-def check(rates: Sequence[float], terms: Terms) -> Check | None:
+def check_spread(rates: Sequence[float], terms: Terms) -> Check | None:
     """Return the check ``until_spread`` of a cell; None without that setting."""
     if not adds_runs(terms):
         return None
-    median_interval, width = interval(rates), _width(rates)
+    median_interval, width = interval_of_median(rates), _width(rates)
     is_wide = _is_wide(rates, terms)
     message = f"{len(rates)} measured runs, too few for an interval of the median"
     if median_interval and width is not None:
@@ -166,5 +166,5 @@ def _is_wide(rates: Sequence[float], terms: Terms) -> bool:
 
 def _width(rates: Sequence[float]) -> float | None:
     """Return the width of the interval as a share of the median."""
-    median_interval = interval(rates)
+    median_interval = interval_of_median(rates)
     return (median_interval.high - median_interval.low) / statistics.median(rates) if median_interval else None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jobs import checks, disturbances
 from jobs.judging import stopping
-from jobs.judging.peaks import Peaks, emulated, throttled
+from jobs.judging.peaks import Peaks, emulated_limit, emulation_facts
 from jobs.model.record import Record
 from jobs.model.results import Run
 
@@ -20,7 +20,7 @@ _TICK_S = 0.01  # longest tick of the kernel, which counts a device as busy for 
 _FEWEST_LOOKS = 20  # least number of samples of threads with work for a share
 
 
-class Given(NamedTuple):
+class StorageSpeed(NamedTuple):
     """The known speed of a storage; None: unknown."""
 
     at_most: float | None = None  # largest MB/s for any number of readers
@@ -28,11 +28,11 @@ class Given(NamedTuple):
     readers: int | None = None  # number of these readers
 
 
-UNKNOWN = Given()
+UNKNOWN = StorageSpeed()
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepTimes:
     """The steps of a training; times are in seconds, summed over all steps."""
 
     number: int
@@ -69,7 +69,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Work:
+class TimeUse:
     """The time use of a run, of the medians of runs, or of any observed program; None means unknown.
 
     Attributes
@@ -111,8 +111,8 @@ class Work:
     storage_share: float | None = None
     ready_share: float | None = None
     read_mb: float = 0.0
-    given: Given = UNKNOWN
-    steps: Steps | None = None
+    given: StorageSpeed = UNKNOWN
+    steps: StepTimes | None = None
 
     @property
     def within_quota(self) -> bool:
@@ -148,27 +148,27 @@ class Work:
         return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
 
 
-def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
+def time_use(record: Record, peaks: Peaks | None = None) -> TimeUse | None:
     """Return the time use of the runs of a judged record, as medians; None if no run has metrics.
 
     The runs are the valid measured ones, or else the invalid ones. Raises one of `jobs.model.record.ODD_FIGURES`.
     """
-    runs = figured(record)
+    runs = runs_with_metrics(record)
     if not runs:
         return None
     settings, provenance, kind = record["cell"]["settings"], record["provenance"], record["cell"]["kind"]
     # The threads of a user's program (`jobs.benchmarks.command`) and their work are unknown, and it has no start time.
     is_program = kind == "program"
     threads = None if is_program else settings.get("threads")
-    quota = min(numbers(runs, "quota_cores"), default=None)
+    quota = min(metric_values(runs, "quota_cores"), default=None)
     cores = float(len(_affinity(provenance)))
-    medians = {name: statistics.median(values) for name in _MEDIANS if (values := numbers(runs, name))}
+    medians = {name: statistics.median(values) for name in _MEDIANS if (values := metric_values(runs, name))}
     elapsed_s = medians["elapsed_s"]
     parts_s = sum(medians.get(name, 0.0) for name in ("load_s", "compute_s", "sync_s", "checkpoint_s", "other_s"))
     is_cold = record["cell"]["page_cache"] == "cold"
     serving = statistics.median(map(checks.serving_s, runs)) / elapsed_s
-    ready_share, waiting_share = looks(runs)
-    return Work(
+    ready_share, waiting_share = thread_shares(runs)
+    return TimeUse(
         elapsed_s=elapsed_s,
         start_s=0.0 if is_program else max(0.0, elapsed_s - parts_s),
         cpu_s=_median(run["program"]["cpu_s"] for run in runs) or 0.0 if is_program else medians.get("cpu_s", 0.0),
@@ -185,7 +185,7 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
         storage_share=waiting_share,
         ready_share=ready_share,
         read_mb=medians.get("bytes_read", 0) / 1e6,
-        given=given(record, peaks) if peaks and is_cold else UNKNOWN,
+        given=storage_speed(record, peaks) if peaks and is_cold else UNKNOWN,
         steps=_steps(record, runs, medians) if kind == "training" else None,
     )
 
@@ -195,18 +195,18 @@ _MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s",
             "throttled_s", "bytes_read", "images")  # fmt: skip
 
 
-def figured(record: Record) -> Sequence[Run]:
+def runs_with_metrics(record: Record) -> Sequence[Run]:
     """Return the valid measured runs; if there are none, the invalid measured runs with metrics."""
-    valid = stopping.measured(record, "valid")
-    return valid or [run for run in stopping.measured(record, "invalid") if "elapsed_s" in run]
+    valid = stopping.measured_runs(record, "valid")
+    return valid or [run for run in stopping.measured_runs(record, "invalid") if "elapsed_s" in run]
 
 
-def numbers(runs: Sequence[Any], name: str) -> list[float]:
+def metric_values(runs: Sequence[Any], name: str) -> list[float]:
     """Return the values of a metric, one per run that has it."""
     return [float(value) for run in runs if type(value := run.get(name)) in _NUMBERS]
 
 
-def given(record: Record, peaks: Peaks) -> Given:
+def storage_speed(record: Record, peaks: Peaks) -> StorageSpeed:
     """Return the known speed of the storage of a cell: its maximum, and the rate of more readers.
 
     The maximum is the limit of an emulated storage, or the highest baseline if twice as many readers were not faster.
@@ -215,17 +215,17 @@ def given(record: Record, peaks: Peaks) -> Given:
     settings = record["cell"]["settings"]
     if "staging" in settings:  # it uses two storages at once
         return UNKNOWN
-    limit, threads = throttled(record), int(settings.get("threads") or 1)
+    limit, threads = emulated_limit(record), int(settings.get("threads") or 1)
     rates = peaks.readers(record) if record["cell"]["data"] == "images" else {}
     maxima = [limit["mb_per_s"]] if limit else []
     enough = {count: rate for count, rate in rates.items() if count >= threads}
     pairs = [(few, many) for few in enough for many in enough if many >= max(MANY_READERS, 2 * few)]
     maxima += [max(rates.values()) for few, many in pairs if rates[many] < FLAT * rates[few]]
     more_readers = {count: rate for count, rate in rates.items() if count > threads}
-    if not more_readers and (expected := emulated(record).get("expected")):
+    if not more_readers and (expected := emulation_facts(record).get("expected")):
         more_readers = {2 * threads: expected["ceiling_mb_per_s"]}
     best = max(more_readers, key=more_readers.__getitem__, default=None)
-    return Given(min(maxima, default=None), more_readers[best] if best else None, best)
+    return StorageSpeed(min(maxima, default=None), more_readers[best] if best else None, best)
 
 
 def _affinity(provenance: Mapping[str, Any]) -> Sequence[int]:
@@ -239,7 +239,9 @@ def _median(values: Any) -> float | None:
 
 def _model_busy_s(run: Run, record: Record) -> float | None:
     """Return the seconds in which the model of an emulated storage had a request, by the count of its server."""
-    served: Mapping[str, Any] = run["served"].get(str(emulated(record).get("name")), {}) if "served" in run else {}
+    served: Mapping[str, Any] = (
+        run["served"].get(str(emulation_facts(record).get("name")), {}) if "served" in run else {}
+    )
     return served.get("busy_s")
 
 
@@ -266,7 +268,7 @@ def _storage_busy_s(run: Run, record: Record) -> float | None:
     return use["busy_s"] * own_bytes / all_bytes if all_bytes else 0.0
 
 
-def looks(runs: Sequence[Run]) -> tuple[float | None, float | None]:
+def thread_shares(runs: Sequence[Run]) -> tuple[float | None, float | None]:
     """Return the shares of threads with work that were ready to run, and that waited for storage (all samples)."""
     counts = [run["waits"]["threads"] for run in runs if (run.get("waits") or {}).get("error", "") is None]
     ready, waiting = (sum(states.get(state, 0) for states in counts) for state in ("running", "storage"))
@@ -274,13 +276,13 @@ def looks(runs: Sequence[Run]) -> tuple[float | None, float | None]:
     return (ready / total, waiting / total) if total >= _FEWEST_LOOKS else (None, None)
 
 
-def _steps(record: Record, runs: Sequence[Run], medians: Mapping[str, float]) -> Steps:
+def _steps(record: Record, runs: Sequence[Run], medians: Mapping[str, float]) -> StepTimes:
     summaries = [run["steps"] for run in runs if "steps" in run]
     settings = record["cell"]["settings"]
-    return Steps(
+    return StepTimes(
         number=min((int(summary["number"]) for summary in summaries), default=0),
         waiting_s=medians.get("load_s", 0.0),
-        first_s=statistics.median(numbers(summaries, "first_load_s") or [0.0]),
+        first_s=statistics.median(metric_values(summaries, "first_load_s") or [0.0]),
         compute_s=medians.get("compute_s", 0.0),
         saving_s=medians.get("checkpoint_s", 0.0),
         ahead=bool(settings.get("prefetch")),

@@ -17,7 +17,7 @@ OF_VERDICTS = ("checks", "looser_checks", "profile_cost", "reason", "cause")
 """Keys of a judged record that are not stored."""
 
 
-def lines() -> Iterator[str]:
+def schema_lines() -> Iterator[str]:
     """Yield the lines of the schema, one per property, so that changes are easy to see."""
     schema = msgspec.json.schema(Record)
     yield '{"$schema": "https://json-schema.org/draft/2020-12/schema",'
@@ -44,4 +44,4 @@ def lines() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    print("\n".join(schema_lines()))

@@ -153,7 +153,7 @@ INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEn
 """Ends of a worker by an external cause; its cells are interrupted. After other ends they are failed."""
 
 
-def sentence(end: End) -> str:
+def run_end_sentence(end: End) -> str:
     """Return why a run has no metrics; raise LookupError or ValueError if a parameter is missing or invalid."""
     worker_text = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
     name = signal.Signals(end["number"]).name if end["code"] == RunEnd.KILLED else ""
@@ -205,6 +205,6 @@ class Wait(TypedDict, total=False):
 
 
 def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
-    """Return what is waited for; with `lasting` without the part that changes all the time."""
+    """Return what is waited for; with `lasting`, without the part that changes all the time."""
     text = Waiting(wait["code"]).text.format_map(wait)
     return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 from msgspec import Meta, field
 
 from jobs.model.declared import MISSING, Keys, Setting
-from jobs.model.settings import Count, Named, Node, Seed, StripeCount, StripeMib
+from jobs.model.settings import Count, Node, NodeWithName, Seed, StripeCount, StripeMib
 
 
 class Tolerances(Keys):
@@ -77,7 +77,7 @@ class Limits(Tolerances):
 
 
 Flat = Mapping[str, Any]
-"""Settings or a whole configuration by dotted keys (`jobs.model.settings.flat`)."""
+"""Settings or a whole configuration by dotted keys (`jobs.model.settings.flat_items`)."""
 
 _YEAR_MIN, _WEEK_S = 365 * 24 * 60, 7 * 24 * 3600
 Runs = Annotated[int, Meta(ge=1, le=1000)]
@@ -89,7 +89,7 @@ Patience = Annotated[float, Meta(ge=0, le=_WEEK_S)]
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class Running(Keys):
+class ConductKeys(Keys):
     """How a campaign is run. These keys do not change a result, so they do not change the id of a cell."""
 
     runs: Annotated[Runs, Setting("runs per cell, with the warm-up runs", unit="runs")] = 6
@@ -177,7 +177,7 @@ class Running(Keys):
     ] = False
 
 
-class Trace(Keys):
+class TraceSettings(Keys):
     """System trace of each run. The file `trace-<n>.csv` is beside the record."""
 
     interval_s: Annotated[
@@ -313,11 +313,11 @@ class SiteKeys(Tolerances):
     storages: Annotated[dict[str, SiteStorage], Setting("storages of the site, by name")] = field(default_factory=dict)
 
 
-class Here(Named):
+class LocalCluster(NodeWithName):
     """One worker process on this machine."""
 
 
-class Slurm(Named):
+class SlurmCluster(NodeWithName):
     """Jobs of Slurm. A key that the site also has (site.partition) takes its default from there."""
 
     partition: Annotated[str | None, Setting("Slurm partition of the jobs; null: Slurm's default")] = None
@@ -396,8 +396,8 @@ _NODES = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, floa
 if TYPE_CHECKING:
     Conduct = Node
 else:  # stored values have the declared types
-    Conduct = TypedDict("Conduct", get_type_hints(Running, include_extras=True) | _NODES)
-Conduct.__doc__ = "The keys of a point that decide how it is run: those of `Running` and these nodes."
+    Conduct = TypedDict("Conduct", get_type_hints(ConductKeys, include_extras=True) | _NODES)
+Conduct.__doc__ = "The keys of a point that decide how it is run: those of `ConductKeys` and these nodes."
 Point = Node
 """A composed configuration: one point of the grid."""
 Site = Node

@@ -30,7 +30,7 @@ class Keys(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredSetting:
     """A setting as its Struct declares it."""
 
     name: str
@@ -96,7 +96,7 @@ def plain_number(value: float) -> str:
 
 
 def _cast(value: Any, scalar: type) -> Any:
-    """Return a value in the declared type if YAML and Hydra read another one: an account 4711 is a text, 1 is true."""
+    """Return a value in the declared type if YAML read it as another type: an account 4711 is a text, 1 is true."""
     if scalar is str and type(value) in (int, float):
         return str(value)
     if scalar is bool and type(value) is int and value in (0, 1):
@@ -112,13 +112,13 @@ def _cast(value: Any, scalar: type) -> Any:
 
 
 @cache
-def declared(kind: type[msgspec.Struct]) -> Mapping[str, Declared]:
+def declared_settings(kind: type[msgspec.Struct]) -> Mapping[str, DeclaredSetting]:
     """Return the settings of a Struct by name, in its order."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: _declare_field(field, hints[field.name]) for field in msgspec.structs.fields(kind)}
 
 
-def _declare_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
+def _declare_field(field: msgspec.structs.FieldInfo, hint: Any) -> DeclaredSetting:
     factory = field.default_factory
     default = field.default if factory is msgspec.NODEFAULT else factory()
     parts = [*_parts_of_hint(hint)]
@@ -134,7 +134,7 @@ def _declare_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
         else next((scalar_type for scalar_type in (dict, list, bool, int, float, str) if scalar_type in kinds), dict)
     )
     items = next((item_type for item_type in (bool, int, float, str) if item_type in kinds), scalar)
-    return Declared(field.name, hint, default, setting, bounds, words, scalar, items, node)
+    return DeclaredSetting(field.name, hint, default, setting, bounds, words, scalar, items, node)
 
 
 def _parts_of_hint(hint: Any) -> Iterator[Any]:
@@ -154,12 +154,12 @@ def _without_none(hint: Any) -> Any:
 def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {
         name: msgspec.to_builtins(setting.default)
-        for name, setting in declared(kind).items()
+        for name, setting in declared_settings(kind).items()
         if setting.default != MISSING
     }
 
 
-def defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def declared_defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the defaults of a Struct's settings as plain values; a setting without a default is left out."""
     return {**_defaults(kind)}
 

@@ -48,31 +48,31 @@ class NewerFileError(Exception):
         self.schema = schema
 
 
-def read(path: Path, kind: type[_Kind], schema: int | None = None) -> _Kind:
+def read_json(path: Path, kind: type[_Kind], schema: int | None = None) -> _Kind:
     """Return the content of a JSON file with this type and, if a schema is given, at most this schema.
 
     Raises UntrustedError if the file is too large, not regular, not JSON or has another type; NewerFileError if its
     schema is larger than `schema`; OSError if it is missing or unreadable.
     """
-    return checked(load(path), kind, schema)
+    return check_value(load_json(path), kind, schema)
 
 
-def load(path: Path) -> Any:
-    """Return the content of a JSON file of any type; errors are those of `read`."""
-    return untrusted.json_value(untrusted.content(path, MOST_BYTES_OF_JSON))
+def load_json(path: Path) -> Any:
+    """Return the content of a JSON file of any type; errors are those of `read_json`."""
+    return untrusted.json_value(untrusted.read_bounded(path, MOST_BYTES_OF_JSON))
 
 
-def checked(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
-    """Return a JSON value if it has this type and schema; errors are those of `read` without OSError."""
+def check_value(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
+    """Return a JSON value if it has this type and schema; errors are those of `read_json` without OSError."""
     if schema is not None:
         _check_schema(value, schema)
-    if difference := fault(value, kind):
+    if difference := type_fault(value, kind):
         raise UntrustedError(difference)
     checked_value: _Kind = value
     return checked_value
 
 
-def fault(value: object, kind: Any) -> str:
+def type_fault(value: object, kind: Any) -> str:
     """Return where and how a value differs from a type, as text; empty if it has the type."""
     try:
         refusal = _refusal(value, kind)
@@ -182,7 +182,7 @@ else:
 """Values by their names, nested to a bounded depth."""
 
 
-def unprintable(value: Any) -> str | None:
+def first_unprintable(value: Any) -> str | None:
     """Return the first text of a JSON value, or of its keys, that is not printable; None if all texts are printable."""
     with suppress(UnicodeEncodeError, OverflowError):  # a lone surrogate; a number that msgspec cannot write
         if not msgspec.json.encode(value).translate(None, _PLAIN):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 
 from jobs.model.codes import Wait
 from jobs.model.conduct import Conduct, Limits, Runs, Share, Tolerances, WarmUps
-from jobs.model.reading import Amount, Count, Line, Name, Nested, Number, Word, unprintable
+from jobs.model.reading import Amount, Count, Line, Name, Nested, Number, Word, first_unprintable
 from jobs.model.results import Check, Conditions, Role, Run
 from jobs.model.settings import Node, Settings
 
@@ -44,7 +44,7 @@ class Terms(TypedDict):
     compare: bool  # whether each measured run is paired with a run without a profile
 
 
-def terms_of(conduct: Conduct) -> Terms:
+def terms_of_conduct(conduct: Conduct) -> Terms:
     """Return the terms that a configuration asks for."""
     site: dict[str, float] = {**conduct["site"]}
     return {
@@ -194,7 +194,7 @@ class Record(TypedDict):
     cause: NotRequired[str | None]  # the most frequent cause of runs that do not count
 
 
-class Asked(TypedDict, total=False):
+class RecordedCall(TypedDict, total=False):
     """A call of the command, as stored in ``campaign.json``."""
 
     token: str
@@ -211,7 +211,7 @@ class Manifest(TypedDict):
 
     schema: int
     tool: str
-    requests: list[Asked]
+    requests: list[RecordedCall]
 
 
 # The key of the amount and the unit of the amount, for each rate.
@@ -234,7 +234,7 @@ def contradictions(record: Record) -> Iterator[str]:
     if isinstance(own, dict):  # a program's arguments may be any text
         settings = {**settings, "benchmark": {key: value for key, value in own.items() if key != "argv"}}
     for name, value in (("cell.settings", settings), ("provenance.emulated", record["provenance"].get("emulated"))):
-        if (text := unprintable(value)) is not None:
+        if (text := first_unprintable(value)) is not None:
             yield f"{name} has {reprlib.repr(text)}, which is not printable"
     if cell["benchmark"] in _WITH_PIPELINE:
         missing = [name for name in OF_PIPELINE if settings.get(name) is None]
@@ -277,7 +277,7 @@ def _contradictions_of_run(run: Run, path: str, figure: str) -> Iterator[str]:
                 yield f"{path} is valid, and its {name} is {reprlib.repr(value)}"
 
 
-class Measured(TypedDict):
+class MeasuredMetric(TypedDict):
     """The measured value of the predicted metric: median, minimum and maximum of the runs."""
 
     median: Number
@@ -286,7 +286,7 @@ class Measured(TypedDict):
     runs: Count
 
 
-class Tested(TypedDict):
+class TestedPrediction(TypedDict):
     """One prediction; ``measured`` is None until its cell is done, and ``why_not`` is the reason."""
 
     utc: str
@@ -302,13 +302,13 @@ class Tested(TypedDict):
     low: Number
     high: Number
     known: bool  # whether the testing cell had already been measured
-    measured: Measured | None
+    measured: MeasuredMetric | None
     holds: bool | None
     why_not: str | None
 
 
-class Account(TypedDict):
+class PredictionAccount(TypedDict):
     """The file ``advice.json``: the predictions of ``python -m campaign show``, and their outcomes."""
 
     schema: int
-    tests: list[Tested]
+    tests: list[TestedPrediction]

@@ -80,7 +80,7 @@ class Conditions(TypedDict):
 
 
 class RankFigures(TypedDict):
-    """The results of one rank of a run, and the hub's facts about the rank (`jobs.ranks.hub.Seen`)."""
+    """The results of one rank of a run, and the hub's facts about the rank (`jobs.ranks.hub.RankObservation`)."""
 
     rank: Count
     figures: dict[str, Any]  # a `Run`, without checks
@@ -124,7 +124,7 @@ class Target(TypedDict, total=False):
     served_here: bool
 
 
-class Sampled(TypedDict, total=False):
+class TraceSummary(TypedDict, total=False):
     """The system trace of a run, or a file beside the record."""
 
     file: Line | None
@@ -167,7 +167,7 @@ class Calls(TypedDict, total=False):
     kernel_read_bytes: Count | None
 
 
-class Spent(TypedDict, total=False):
+class ProfiledTime(TypedDict, total=False):
     """The time of the steps of a run by kind of work, by TensorFlow's profiler (`jobs.events.step_times`)."""
 
     file: Line | None
@@ -177,7 +177,7 @@ class Spent(TypedDict, total=False):
     remedies_s: dict[str, Amount]
 
 
-class Addition(TypedDict):
+class ReasonOfAddedRun(TypedDict):
     """Why ``until_spread`` added a run: the interval of the median until then."""
 
     until_spread: Number | None
@@ -198,7 +198,7 @@ class Run(TypedDict, total=False):
     cause: str | None  # the same as a code: the code of its end, or the first failed check
     started_utc: str
     token: str
-    added: Addition
+    added: ReasonOfAddedRun
     pair: Count
     exclusive: Any
     host: Line
@@ -207,9 +207,9 @@ class Run(TypedDict, total=False):
     cpus: Amount
     log: str | None
     log_tail: str
-    trace: Sampled | None
+    trace: TraceSummary | None
     profile: Calls
-    tensorflow: Spent
+    tensorflow: ProfiledTime
     accelerator: Line
     engine: Line
     engine_version: Line

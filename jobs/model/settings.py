@@ -25,7 +25,7 @@ StripeCount = Annotated[int, Meta(ge=-1, le=2000)]  # lfs-setstripe(1): at most 
 StripeMib = Annotated[int, Meta(ge=1, le=4095)]  # a stripe of less than 4 GiB
 
 
-class Named(Keys):
+class NodeWithName(Keys):
     """No keys."""
 
     name: Annotated[str, Setting("name of the choice, as it appears in cell ids and messages")] = MISSING
@@ -94,7 +94,7 @@ class Common(Keys):
 class Profile(Keys):
     """Profile of the calls of each run. The file `profile-<n>.npz` is beside the record (docs/how-to/profile.md).
 
-    A profile slows a run down a little, so a cell with a profile is another cell than one without. A baseline is not
+    A profile slows a run down a little, so a cell with a profile differs from the cell without one. A baseline is not
     profiled, because its engine is another program.
     """
 
@@ -126,7 +126,7 @@ class Profile(Keys):
     ] = False
 
 
-class Accelerator(Named):
+class Accelerator(NodeWithName):
     """Device that computes the steps of a training."""
 
     step_s: Annotated[
@@ -135,7 +135,7 @@ class Accelerator(Named):
     ] = None
 
 
-class Defined(Named):
+class DefinedAccelerator(NodeWithName):
     """Emulated accelerator of `feed`: size of samples, batch, time of a step (docs/reference/feed.md)."""
 
     sample_bytes: Annotated[int, Meta(ge=1, le=10**12), Setting("mean size of a sample", unit="bytes")] = MISSING
@@ -154,7 +154,7 @@ class Defined(Named):
     source: Annotated[str, Setting("file that the definition comes from, with its commit", cell=False)] = ""
 
 
-class Synthetic(Named):
+class ImageDataset(NodeWithName):
     """Generated images."""
 
     files: Annotated[Files, Setting("number of images")] = MISSING
@@ -172,7 +172,7 @@ class Synthetic(Named):
     seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
-class Executables(Named):
+class ExecutableDataset(NodeWithName):
     """Generated files that are no images."""
 
     files: Annotated[Files, Setting("number of files")] = MISSING
@@ -183,7 +183,7 @@ class Executables(Named):
     seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
-class Samples(Named):
+class SampleDataset(NodeWithName):
     """Generated files of random bytes, with the samples of accelerators that `feed` emulates."""
 
     files: Annotated[Files, Setting("number of files")] = MISSING
@@ -195,7 +195,7 @@ class Samples(Named):
     seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
-class Hep(Named):
+class HepDataset(NodeWithName):
     """Generated HDF5 files of jet images, as in HEPCNNB."""
 
     train_files: Annotated[Files, Setting("number of training files")] = MISSING
@@ -209,7 +209,7 @@ class Hep(Named):
     seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
-class Climate(Named):
+class ClimateDataset(NodeWithName):
     """Generated HDF5 files of a climate model, as in CDB."""
 
     files: Annotated[Files, Setting("number of files, with the file of statistics (stats.h5)")] = MISSING
@@ -218,7 +218,7 @@ class Climate(Named):
     seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
-class Folder(Named):
+class FolderDataset(NodeWithName):
     """Your own images or HDF5 files; of benchmark=command files of any kind."""
 
     path: Annotated[str, Setting("folder of your files; of benchmark=command also a single file")] = MISSING
@@ -238,7 +238,7 @@ class Folder(Named):
     ] = None
 
 
-class Access(Named):
+class Access(NodeWithName):
     """What prevents jobs from using a storage at the same time. It does not change the id of a cell."""
 
     shared: Annotated[
@@ -328,7 +328,7 @@ class ObjectStorage(Access):
     ] = None
 
 
-class Saved(Named):
+class Checkpoint(NodeWithName):
     """When and how snapshots are saved, on every kind of target."""
 
     every: Annotated[
@@ -358,7 +358,7 @@ class Saved(Named):
     ] = 1
 
 
-class Direct(Saved):
+class DirectCheckpoint(Checkpoint):
     """Snapshots on one storage."""
 
     root: Annotated[
@@ -366,7 +366,7 @@ class Direct(Saved):
     ] = None
 
 
-class Side(Named):
+class BufferSide(NodeWithName):
     """One of the two storages of a burst buffer."""
 
     root: Annotated[
@@ -378,11 +378,11 @@ class Side(Named):
     ] = None
 
 
-class Buffered(Saved):
+class BufferedCheckpoint(Checkpoint):
     """Snapshots on a fast storage. A separate process copies them to a slow one (paper III.C)."""
 
-    fast: Side = field(default_factory=Side)
-    slow: Side = field(default_factory=Side)
+    fast: BufferSide = field(default_factory=BufferSide)
+    slow: BufferSide = field(default_factory=BufferSide)
     bandwidth_mb_per_s: Annotated[
         Annotated[float, Meta(ge=0.001, le=1e6)] | None,
         Setting("limit on the speed of the copy to the slow storage; null: no limit", unit="MB/s"),
@@ -401,10 +401,10 @@ else:  # stored values have the declared types
 Settings.__doc__ = "The settings of a cell: those of `EVERY` that act on it."
 
 
-def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_items(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each value of a nested mapping with its dotted key."""
     for key, value in node.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flat_items(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

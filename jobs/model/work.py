@@ -65,8 +65,8 @@ class TraceRequest(TypedDict):
 class SnapshotRequest(TypedDict):
     """The folders of the snapshots, and the longest time of their drain.
 
-    ``folders`` are in the order of `jobs.checkpoints.run_snapshots.roles`. With ``leave`` the snapshots are not
-    removed.
+    ``folders`` are in the order of `jobs.checkpoints.run_snapshots.storages_by_role`. With ``leave`` the
+    snapshots are not removed.
     """
 
     folders: list[str]
@@ -104,7 +104,7 @@ class RankRequest(TypedDict):
     timeout_s: float
 
 
-class Request(TypedDict, total=False):
+class RunRequest(TypedDict, total=False):
     """The request for one run.
 
     - ``settings``: those of the cell;

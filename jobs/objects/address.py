@@ -36,7 +36,7 @@ def address_of(store: Node) -> str:
     return "/".join(filter(None, parts)) + (query and f"?{query}")
 
 
-def split(address: str) -> tuple[str, str | None]:
+def split_device(address: str) -> tuple[str, str | None]:
     """Return the address without its device, and the device or None."""
     base, _, query = address.partition("?")
     options = dict(parse_qsl(query))
@@ -44,7 +44,7 @@ def split(address: str) -> tuple[str, str | None]:
     return "?".join(filter(None, (base, urlencode(options, safe="/")))), device
 
 
-def below(address: str, *names: str) -> str:
+def address_below(address: str, *names: str) -> str:
     """Return the address of `names` below another address."""
     base, mark, query = address.partition("?")
     return "/".join((base.rstrip("/"), *names)) + mark + query
@@ -91,7 +91,7 @@ def host_and_port(endpoint: str) -> str:
     return f"{host} {url.port or {'https': 443}.get(url.scheme, 80)}"
 
 
-def canonical(address: str) -> str:
+def canonical_address(address: str) -> str:
     """Return the standard spelling of an address, so that addresses of the same endpoint or prefix compare equal."""
     with suppress(ValueError):  # an invalid address is refused elsewhere
         url = urlsplit(address)
@@ -105,7 +105,7 @@ def is_region(text: str) -> bool:
     return _REGION.fullmatch(text) is not None
 
 
-def shown(text: str) -> str:
+def address_without_secrets(text: str) -> str:
     """Return the part of a refused address that may be shown, without anything that could be a password."""
     host_part = re.split("[?#]", text.rpartition("@")[2])[0]
     with suppress(ValueError):  # a colon without a port
@@ -131,7 +131,7 @@ _CURE = (
 )
 
 
-def signing() -> dict[str, Any]:
+def signing_arguments() -> dict[str, Any]:
     """Return the signing arguments for ``obstore.store.S3Store``; errors are those of `credentials`.
 
     A function passes the keys, because obstore would add a session token from the environment to keys that are passed
@@ -162,7 +162,7 @@ def _read_profile() -> dict[str, str]:
     name = os.environ.get("AWS_PROFILE") or "default"
     profiles = configparser.RawConfigParser()
     try:
-        profiles.read_string(files.read(path, _MOST_BYTES).decode())
+        profiles.read_string(files.read_file(path, _MOST_BYTES).decode())
     except FileNotFoundError:
         raise ObjectStoreError("there are no credentials for the object store", _CURE) from None
     except (OSError, ValueError, configparser.Error):  # the message would quote the line

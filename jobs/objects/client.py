@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
-from jobs.model.declared import defaults
+from jobs.model.declared import declared_defaults
 from jobs.model.settings import Node, ObjectStorage
 from jobs.objects import address, faults
 from jobs.system import clock, untrusted
@@ -53,7 +53,7 @@ _NEARLY = 0.9  # used share of the allowed bytes from which a bucket is nearly f
 _PATIENCE_S = 10.0
 
 
-class Stored(NamedTuple):
+class StoredObject(NamedTuple):
     """An object: its key below the prefix, size in bytes, ETag and, if known, SHA-256 in hex digits."""
 
     key: str
@@ -72,7 +72,7 @@ class MissingError(DataError):
 
 
 @dataclass
-class Counts:
+class RequestCounts:
     """The counts of a client: requests, bytes, failures by cause, retries, and times of the reads."""
 
     requests: int = 0  # each request counts once, however often it was sent
@@ -83,7 +83,7 @@ class Counts:
     whole_s: array[float] = field(default_factory=lambda: array("d"))
 
 
-class Room(NamedTuple):
+class BucketSpace(NamedTuple):
     """The bytes of all objects of a bucket, and the largest allowed number of bytes (None: unknown)."""
 
     used_bytes: int
@@ -100,7 +100,7 @@ class Room(NamedTuple):
         return self.most_bytes is not None and self.used_bytes > _NEARLY * self.most_bytes
 
 
-def room_of(store: S3Store) -> Room | None:
+def bucket_space(store: S3Store) -> BucketSpace | None:
     """Return the used and allowed bytes of a bucket, by one request; None if the store does not report them.
 
     Only Ceph has the headers of ``HEAD /bucket`` for this; the quota is shown only to the owner of the bucket.
@@ -115,7 +115,7 @@ def room_of(store: S3Store) -> Room | None:
         request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the endpoint of the settings
         with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
             used, quota_text = (answer.headers[f"X-RGW-{word}"] for word in ("Bytes-Used", "Quota-Bucket-Size"))
-        return Room(int(used), quota if (quota := int(quota_text or 0)) > 0 else None) if used else None
+        return BucketSpace(int(used), quota if (quota := int(quota_text or 0)) > 0 else None) if used else None
     return None
 
 
@@ -131,9 +131,9 @@ class Client:
             raise ObjectStoreError("storage.kind=s3 needs obstore", "pip install 'tfio-campaign[s3]'") from error
         from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
 
-        self.storage = {**defaults(ObjectStorage), **storage}
+        self.storage = {**declared_defaults(ObjectStorage), **storage}
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
-        self.counts, self.lock = Counts(), threading.Lock()
+        self.counts, self.lock = RequestCounts(), threading.Lock()
         self.fault: ObjectStoreError | None = None  # the error of a request that failed finally
         self.answered = False  # whether the store has ever answered
         self.errors = (obstore.exceptions.BaseError, OSError, DataError)
@@ -155,7 +155,7 @@ class Client:
                     "connect_timeout": f"{int(timeout_s * 1000)}ms",
                 },
                 retry_config={"max_retries": 0},  # the retries are ours, so that each is counted
-                **address.signing(),
+                **address.signing_arguments(),
             )
 
         self._store_of_parts = cache(store_of_parts)
@@ -183,12 +183,12 @@ class Client:
         return url.removeprefix(self.url_of(""))
 
     def get(
-        self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None, most: int | None = None
+        self, key: str, known: StoredObject | None = None, span: tuple[int, int] | None = None, most: int | None = None
     ) -> obstore.Bytes:
         """Return the bytes of an object, or from ``span[0]`` to before ``span[1]``, in memory of the client.
 
         `known` has the expected size, ETag and, with ``checksum``, SHA-256; `most` is the largest size of an object of
-        unknown size. Raises DataError if the object is missing or another one, without waiting for its data;
+        unknown size. Raises DataError if the object is missing or has changed, without waiting for its data;
         ObjectStoreError if the store fails finally; then all later calls raise it, too.
         """
         request = _Request(self, key, known, span, most)
@@ -201,7 +201,7 @@ class Client:
         return self._until_done(request, send)
 
     async def get_async(
-        self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None
+        self, key: str, known: StoredObject | None = None, span: tuple[int, int] | None = None
     ) -> obstore.Bytes:
         """Return the bytes of an object, as `get` does."""
         request = _Request(self, key, known, span)
@@ -230,7 +230,7 @@ class Client:
         etag: str | None = put["e_tag"]
         return etag
 
-    def listed(self, below: str = "") -> Iterator[Stored]:
+    def listed(self, below: str = "") -> Iterator[StoredObject]:
         """Yield the objects whose keys begin with `below` and a slash, in the store's order.
 
         Raises ObjectStoreError, also for a list without an end.
@@ -238,7 +238,7 @@ class Client:
         prefix = self.prefix + below
         for entry in self._send(below, lambda: asyncio.run(self._whole_list(prefix))):
             key, modified = entry["path"].removeprefix(self.prefix), entry["last_modified"].timestamp()
-            yield Stored(key, entry["size"], entry["e_tag"], modified=modified)
+            yield StoredObject(key, entry["size"], entry["e_tag"], modified=modified)
 
     async def _whole_list(self, prefix: str) -> list[Any]:
         """Return all objects that the store lists; obstore alone could request pages for ever and ignore Ctrl-C."""
@@ -260,9 +260,9 @@ class Client:
             names = [self.prefix + key for key in keys]
             self._send(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
 
-    def room(self) -> Room | None:
+    def room(self) -> BucketSpace | None:
         """Return the used and the allowed bytes of the bucket; None if unknown."""
-        return room_of(self._store)
+        return bucket_space(self._store)
 
     def reads(self, key: str) -> bool:
         """Return whether the store answers one request for an object, which may be missing."""
@@ -294,7 +294,12 @@ class _Request:
     writes = False
 
     def __init__(
-        self, client: Client, key: str, known: Stored | None, span: tuple[int, int] | None, most: int | None = None
+        self,
+        client: Client,
+        key: str,
+        known: StoredObject | None,
+        span: tuple[int, int] | None,
+        most: int | None = None,
     ) -> None:
         if client.fault:
             raise client.fault
@@ -349,7 +354,7 @@ class _Request:
         refusal = None if is_missing else faults.refusal(error, text)
         may_retry = self._tries <= min(client.storage["retries"], _most_tries(error))
         is_retried = not is_missing and refusal is None and may_retry
-        word = "missing" if is_missing else "wrong data" if isinstance(error, DataError) else faults.word(text)
+        word = "missing" if is_missing else "wrong data" if isinstance(error, DataError) else faults.cause_word(text)
         self._late = self._late + 1 if word == "timeout" else 0
         may_be_full = self.writes and (self._late == _LATE_WRITES or (self._late and not is_retried))
         if may_be_full and client.reads(self._key):

@@ -41,7 +41,7 @@ NOBODY = {"refused": "nobody listens there", "no such host": "the host has no ad
 """The causes of requests that reached no server, with their meaning."""
 
 
-def word(text: str) -> str:
+def cause_word(text: str) -> str:
     """Return the cause of a failed request as one word."""
     if status := _STATUS.search(text):
         return status[1]

@@ -16,21 +16,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.lazy_imports import np
-from jobs.objects.client import PART_BYTES, Client, DataError, Stored
+from jobs.objects.client import PART_BYTES, Client, DataError, StoredObject
 
 if TYPE_CHECKING:
     import obstore
 
     Span = tuple[int, int]
 
-_BLOCK_BYTES = 1 << 16  # bytes per cached block of `File`; HDF5's metadata lie in a few blocks
+_BLOCK_BYTES = 1 << 16  # bytes per cached block of `ObjectFile`; HDF5's metadata lie in a few blocks
 _CLOSE_S = 1.0  # seconds to wait for the end of the thread
 
 
-class Ranges:
+class RangeReader:
     """A reader of ranges of listed objects; it adds names of objects that differ from the list to `wrong`."""
 
-    def __init__(self, client: Client, stored: Mapping[str, Stored], wrong: set[str], concurrency: int) -> None:
+    def __init__(self, client: Client, stored: Mapping[str, StoredObject], wrong: set[str], concurrency: int) -> None:
         self._client, self._stored, self._wrong, self._concurrency = client, stored, wrong, concurrency
         self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)  # by name: spans with their SHA-256
 
@@ -95,9 +95,9 @@ class Ranges:
             if any(hashlib.sha256(content[slice(*span)]).digest() != digest for span, digest in digests):
                 self._wrong.add(name)
 
-    def file(self, name: str) -> File:
+    def file(self, name: str) -> ObjectFile:
         """Return an object as a readable file; raise DataError if it is missing."""
-        return File(self, name, self._stored[name].size, self._client.url_of(self._stored[name].key))
+        return ObjectFile(self, name, self._stored[name].size, self._client.url_of(self._stored[name].key))
 
     @cached_property
     def _slots(self) -> asyncio.Semaphore:
@@ -125,10 +125,10 @@ def _split(view: memoryview, offset: int) -> Iterator[tuple[memoryview, Span]]:
         yield part, (offset + start, offset + start + len(part))
 
 
-class File(io.RawIOBase):
+class ObjectFile(io.RawIOBase):
     """A readable and seekable file of an object; short reads are served from cached blocks."""
 
-    def __init__(self, ranges: Ranges, name: str, size: int, url: str) -> None:
+    def __init__(self, ranges: RangeReader, name: str, size: int, url: str) -> None:
         """Open the object, and read its first block."""
         super().__init__()
         self._ranges, self._name, self._size, self._url = ranges, name, size, url

@@ -19,7 +19,7 @@ from jobs.objects import STORES
 _GATEWAY, _STORES_OF_GATEWAY = "radosgw", (STORES, "ceph-mon")
 
 
-class Used(TypedDict):
+class ServerUse(TypedDict):
     """The resources used by all processes of one name: CPU seconds, and bytes read (None: hidden from this user)."""
 
     processes: int
@@ -110,9 +110,9 @@ def _read_bytes(process: psutil.Process) -> int | None:
 
 def usage_between(
     before: Mapping[int, tuple[str, float, int | None]], after: Mapping[int, tuple[str, float, int | None]]
-) -> dict[str, Used]:
+) -> dict[str, ServerUse]:
     """Return the use between two results of `usage_of`, summed by process name; new processes count from 0."""
-    sums: dict[str, Used] = {}
+    sums: dict[str, ServerUse] = {}
     for pid, (name, cpu_s, read_bytes) in after.items():
         earlier = before.get(pid, (name, 0.0, 0))
         total = sums.setdefault(name, {"processes": 0, "cpu_s": 0.0, "read_bytes": 0})

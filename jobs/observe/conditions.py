@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from jobs.checkpoints.run_snapshots import roles
+from jobs.checkpoints.run_snapshots import storages_by_role
 from jobs.model.results import Conditions, Run
 from jobs.model.settings import Settings
 from jobs.observe.observer import Observer
@@ -32,7 +32,8 @@ def observe_conditions(settings: Settings, folders: Sequence[Path], targets: Seq
     """
     name = settings.get("storage", {}).get("name", "data")  # a run by hand has no name of a storage
     target_names = (
-        f"{target['name']} (checkpoints)" for target in roles(settings.get("checkpoint", {"name": "none"})).values()
+        f"{target['name']} (checkpoints)"
+        for target in storages_by_role(settings.get("checkpoint", {"name": "none"})).values()
     )
     folder_names = [*zip((name, f"{name} (copies)"), folders, strict=False), *zip(target_names, targets, strict=False)]
     return {

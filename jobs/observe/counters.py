@@ -11,35 +11,35 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.model.results import DeviceUse
-from jobs.model.work import Request
-from jobs.observe.data_files import Cache
+from jobs.model.work import RunRequest
+from jobs.observe.data_files import CacheObserver
 from jobs.observe.observer import Observer
-from jobs.ready_run import Work
+from jobs.ready_run import ReadyRun
 from jobs.system import cgroup
 from jobs.system.clock import read_clocks
-from jobs.system.device import Device, Use, combine_devices, device_of
+from jobs.system.device import Device, DeviceRequests, combine_devices, device_of
 from jobs.system.page_cache import Fetch
-from jobs.system.traffic import Written
+from jobs.system.traffic import WrittenBytes
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)
 _USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted after the name
 
 
-class Count(NamedTuple):
+class DeviceCount(NamedTuple):
     """The requests of all processes to a device since boot."""
 
     device: Device
-    use: Use
+    use: DeviceRequests
 
 
 @dataclass(frozen=True)
-class Reading:
+class CounterReading:
     """A reading of the counters, which all grow from boot or from the start of the process."""
 
     at_s: float  # ``time.perf_counter`` of the reading
     process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None if the kernel does not count them
-    device: Count | None  # the requests of all processes to the whole device; None if there is no such device
+    device: DeviceCount | None  # the requests of all processes to the whole device; None if there is no such device
     busy_s: float  # busy CPU seconds of the whole machine
     steal_s: float  # CPU seconds that the hypervisor took
     # CPU seconds of this process and of its children that were waited for. (`process` includes these children, too.)
@@ -47,9 +47,9 @@ class Reading:
     io_pressure_s: float | None = None  # seconds in which a task waited for I/O (`cgroup.io_pressure_s`)
     kernel_s: float | None = None  # `at_s` by the kernel's own clock; None if unreadable
     raw_s: float | None = None  # `at_s` by the hardware's clock, which is never adjusted
-    lowest: Count | None = None  # as `device`, for the lowest device below it; None if there is none
+    lowest: DeviceCount | None = None  # as `device`, for the lowest device below it; None if there is none
     # As `device`, for the other devices that this run writes to; None for a run that writes nothing.
-    further: tuple[Count | None, ...] | None = None
+    further: tuple[DeviceCount | None, ...] | None = None
     # For each process that works for this run, by its id: bytes read and written, CPU seconds.
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
     readers: Mapping[int, tuple[int, int, float]] = field(
@@ -57,14 +57,14 @@ class Reading:
     )  # the same for processes that read for this run
 
 
-class Edge(NamedTuple):
+class ObservedEdge(NamedTuple):
     """The begin or the end of the observed time, with the counts of the trace's sources at that time."""
 
     at_s: float
     counts: Mapping[str, tuple[int, ...]]
 
 
-class Counters(Observer):
+class CountersObserver(Observer):
     """The observer of the kernel's counters over the run, and of the machine's load before it."""
 
     place = 10
@@ -74,7 +74,7 @@ class Counters(Observer):
         "quota_cores", "throttled_periods", "throttled_s", "reached_bytes", "io_pressure_s",
     )  # fmt: skip
 
-    def __init__(self, request: Request, work: Work) -> None:
+    def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         super().__init__(request, work)
         self._device = combine_devices([device_of(folder) for folder in work.folders])
         self._lowest = work.below.lowest
@@ -83,7 +83,7 @@ class Counters(Observer):
         """Read the counters before the run."""
         self._load_average = os.getloadavg()[0]
         self._quota, self._throttled = cgroup.quota_cores(), cgroup.throttled_time()
-        self._written = Written(self.work.folders[0]) if self.work.writes and self.work.folders else None
+        self._written = WrittenBytes(self.work.folders[0]) if self.work.writes and self.work.folders else None
         self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
@@ -94,20 +94,20 @@ class Counters(Observer):
         self._throttled_after = cgroup.throttled_time()
 
     @property
-    def edges(self) -> tuple[Edge, Edge]:
+    def edges(self) -> tuple[ObservedEdge, ObservedEdge]:
         """Return begin and end of the observed time, with the counts by the names of the trace's sources."""
         return self._edge(self._before), self._edge(self._after)
 
-    def _edge(self, reading: Reading) -> Edge:
+    def _edge(self, reading: CounterReading) -> ObservedEdge:
         process = reading.process and (reading.process["read_bytes"], reading.process["write_bytes"])
         counts = {"process": process} | {
             f"dsk/{count.device.name}": (count.use.read_bytes, count.use.written_bytes)
             for count in (reading.device, reading.lowest)
             if count
         }
-        return Edge(reading.at_s, {name: numbers for name, numbers in counts.items() if numbers})
+        return ObservedEdge(reading.at_s, {name: numbers for name, numbers in counts.items() if numbers})
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> CounterReading:
         work, snapshots = self.work, self.work.checkpoints
         # If the run writes, its writes are flushed during the run, so its own bytes must be counted apart. An engine is
         # a child of this process, and the kernel counts it with this process.
@@ -129,7 +129,7 @@ class Counters(Observer):
         - ``quota_cores``: None without a quota of a control group; else also ``throttled_periods`` and ``throttled_s``;
         - ``reached_bytes``, for a run that writes a file: bytes that all processes wrote to its storage; None: unknown.
         """
-        fetch = next((observer.fetch for observer in self.beside if isinstance(observer, Cache)), None)
+        fetch = next((observer.fetch for observer in self.beside if isinstance(observer, CacheObserver)), None)
         return {
             **subtract_readings(self._before, self._after),
             "device_use": use_of_devices(self._before, self._after, fetch),
@@ -154,12 +154,12 @@ def read_counters(
     readers: Collection[int] = (),
     further: Sequence[Device | None] | None = None,
     helpers: Iterable[int] = (),
-) -> Reading:
+) -> CounterReading:
     """Return all counters now; `readers` and `helpers` are process ids, `further` the devices of snapshots."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     at_s, kernel_s, raw_s = read_clocks()
-    return Reading(
+    return CounterReading(
         at_s=at_s,
         kernel_s=kernel_s,
         raw_s=raw_s,
@@ -177,11 +177,11 @@ def read_counters(
     )
 
 
-def _count(device: Device | None) -> Count | None:
-    return Count(device, device.use()) if device else None
+def _count(device: Device | None) -> DeviceCount | None:
+    return DeviceCount(device, device.use()) if device else None
 
 
-def subtract_readings(before: Reading, after: Reading) -> dict[str, float | int | None]:
+def subtract_readings(before: CounterReading, after: CounterReading) -> dict[str, float | int | None]:
     """Return the difference of two readings: the work of this process and the work of all other processes.
 
     The keys are:
@@ -218,7 +218,7 @@ def _subtract(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _own_bytes(before: Reading, after: Reading) -> tuple[int | None, int | None]:
+def _own_bytes(before: CounterReading, after: CounterReading) -> tuple[int | None, int | None]:
     """Return the bytes read for this process, and the bytes that it wrote; None if the kernel does not count them."""
     if before.process is None or after.process is None:
         return None, None
@@ -226,11 +226,11 @@ def _own_bytes(before: Reading, after: Reading) -> tuple[int | None, int | None]
     return read_bytes + sum(work[0] for work in _work_of_processes(before.readers, after.readers)), written_bytes
 
 
-def _bytes_read_from(before: Count | None, after: Count | None) -> int | None:
+def _bytes_read_from(before: DeviceCount | None, after: DeviceCount | None) -> int | None:
     return after.use.read_bytes - before.use.read_bytes if before and after else None
 
 
-def use_of_devices(before: Reading, after: Reading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
+def use_of_devices(before: CounterReading, after: CounterReading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
     """Return all requests to the data's devices and to the lowest device below, with the smallest share of this run.
 
     None if the kernel has no counts for a device or for this process. `fetch` describes the data of the files on the
@@ -243,7 +243,7 @@ def use_of_devices(before: Reading, after: Reading, fetch: Fetch | None = None) 
     if read_bytes is None or written_bytes is None or device is None or None in counts_after:
         return None
     pairs = list(zip(filter(None, counts_before), filter(None, counts_after), strict=True))
-    use = Use(*map(sum, zip(*(_subtract_counts(late.use, early.use) for early, late in pairs), strict=True)))
+    use = DeviceRequests(*map(sum, zip(*(_subtract_counts(late.use, early.use) for early, late in pairs), strict=True)))
     helper_work = [
         *_work_of_processes(before.helpers, after.helpers),
         *_work_of_processes(before.readers, after.readers),
@@ -256,14 +256,14 @@ def use_of_devices(before: Reading, after: Reading, fetch: Fetch | None = None) 
     own_reads = max(-(-own_read_bytes // device.request_bytes), int(read_share * fetch.extents) if fetch else 0)
     uses = [_describe_use(device, use, own_reads, own_read_bytes, own_written_bytes)]
     if before.lowest and after.lowest:
-        lowest_use = Use(*_subtract_counts(after.lowest.use, before.lowest.use))
+        lowest_use = DeviceRequests(*_subtract_counts(after.lowest.use, before.lowest.use))
         upper_written_bytes = None if own_written_bytes is None else use.written_bytes
         uses.append(_describe_use(after.lowest.device, lowest_use, use.reads, use.read_bytes, upper_written_bytes))
     return uses
 
 
 def _describe_use(
-    device: Device, use: Use, own_reads: int, own_read_bytes: int, own_written_bytes: int | None
+    device: Device, use: DeviceRequests, own_reads: int, own_read_bytes: int, own_written_bytes: int | None
 ) -> DeviceUse:
     return {
         "device": device.name,
@@ -312,4 +312,4 @@ def process_io(pid: int | str = "self") -> dict[str, int] | None:
     return {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}
 
 
-OBSERVERS = (Counters,)
+OBSERVERS = (CountersObserver,)

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.errors import DatasetError
-from jobs.objects.source import Source
+from jobs.objects.run_objects import RunObjects
 from jobs.observe.observer import Observer
-from jobs.ranks import here
+from jobs.ranks import this_rank
 from jobs.system import page_cache, untrusted
 from jobs.system.layers import Layers
 from jobs.system.page_cache import Fetch
 
 
-class Cache(Observer):
+class CacheObserver(Observer):
     """The observer of the run's pages in memory, just before the clock starts."""
 
     place = 0
@@ -29,7 +29,7 @@ class Cache(Observer):
         work, policy = self.work, self.request["settings"].get("cache")
         if work.writes and not work.source:  # a run that only reads does not need the sync, which may hang
             for folder in work.folders:
-                page_cache.sync(folder)  # earlier writes must not be flushed during the run
+                page_cache.sync_file_system(folder)  # earlier writes must not be flushed during the run
         self._layers = work.below if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.drop_from_cache(work.files, work.proof, work.folder)
@@ -38,7 +38,7 @@ class Cache(Observer):
                 page_cache.read_through(work.files)
             self._residency = page_cache.residency(work.proof)
         self._layers_left = self._layers.drop_from_cache()
-        here().barrier()  # no rank counts or reads while another rank drops pages
+        this_rank().barrier()  # no rank counts or reads while another rank drops pages
 
     @property
     def fetch(self) -> Fetch:
@@ -94,7 +94,7 @@ class _FileState(NamedTuple):
     changed_ns: int
 
 
-class ListedFiles(Observer):
+class ListedFilesObserver(Observer):
     """The observer of the files that the run certainly reads."""
 
     place = 5
@@ -115,7 +115,7 @@ class ListedFiles(Observer):
             with suppress(
                 OSError, untrusted.UntrustedError
             ):  # the folder was removed; then its listed files have changed
-                files = untrusted.below(self.work.folder)
+                files = untrusted.files_below(self.work.folder)
                 self._new = [path for path, status in files if (status.st_dev, status.st_ino) not in listed]
 
     def metrics(self) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ class ListedFiles(Observer):
             "changed": [os.path.relpath(path, self.work.folder) for path in changed[:_NAMED_FILES]],
         }
 
-    def _metrics_of_objects(self, source: Source) -> Mapping[str, Any]:
+    def _metrics_of_objects(self, source: RunObjects) -> Mapping[str, Any]:
         """Return the same metrics for objects; each object is compared with its manifest when it arrives."""
         if not source.stored:
             return {}
@@ -171,4 +171,4 @@ def _status_of(path: Path) -> _FileState | None:
     return _FileState(stat.S_IFMT(status.st_mode), status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-OBSERVERS = (Cache, ListedFiles)
+OBSERVERS = (CacheObserver, ListedFilesObserver)

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jobs.model.work import Request
-from jobs.ready_run import Work
+from jobs.model.work import RunRequest
+from jobs.ready_run import ReadyRun
 
 
 class Observer:
@@ -21,7 +21,7 @@ class Observer:
     gives: tuple[str, ...] = ()
     """The keys of `metrics`; no other observer has the same key."""
 
-    def __init__(self, request: Request, work: Work) -> None:
+    def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         self.request, self.work = request, work
         self.beside: Sequence[Observer] = ()
 

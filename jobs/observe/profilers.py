@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from jobs import steps
 from jobs.errors import JobError
 from jobs.lazy_imports import tf
-from jobs.model.work import Request
+from jobs.model.work import RunRequest
 from jobs.observe.observer import Observer
-from jobs.ready_run import Work
+from jobs.ready_run import ReadyRun
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _LARGEST_BYTES = 1 << 31  # largest trace of TensorFlow: protobuf's limit of one message
 
 
-class PosixProfiler(Observer, steps.Watcher):
+class PosixObserver(Observer, steps.Watcher):
     """The observer of POSIX and STDIO calls on data set and snapshots, and of the bytes of all files."""
 
     place = 90
     gives = ("profile",)
 
-    def __init__(self, request: Request, work: Work) -> None:
+    def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         super().__init__(request, work)
         self._profile: Profile | None = None
         profile = request["settings"].get("profile", {})
@@ -46,7 +46,7 @@ class PosixProfiler(Observer, steps.Watcher):
         if self._profile:
             self._profile.start()
             if self._every:
-                steps.watch(self)
+                steps.watch_steps(self)
 
     def end(self, number: int) -> None:
         """Begin a new part of the window after every `every` steps."""
@@ -55,7 +55,7 @@ class PosixProfiler(Observer, steps.Watcher):
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Close the window."""
-        steps.unwatch(self)
+        steps.unwatch_steps(self)
         if self._profile:
             self._profile.stop()
 
@@ -72,7 +72,7 @@ class PosixProfiler(Observer, steps.Watcher):
         if self._profile:
             detach()
         window = self._profile.window if self._profile else cast("Callable[[], Window]", self.work.calls)()
-        file, error = files.named(self._file), None
+        file, error = files.resolve_user_path(self._file), None
         try:
             posix_window.write_window(file, window)
         except OSError as fault:
@@ -80,17 +80,17 @@ class PosixProfiler(Observer, steps.Watcher):
         return {"profile": {"file": None if error else file.name, "error": error, **report.window_metrics(window)}}
 
 
-class TensorFlowProfiler(Observer, steps.Watcher):
+class TensorFlowObserver(Observer, steps.Watcher):
     """The observer that runs TensorFlow's profiler over a window of steps; for step 1 from before the clock."""
 
     place = 85
     gives = ("tensorflow",)
 
-    def __init__(self, request: Request, work: Work) -> None:
+    def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         super().__init__(request, work)
         window, file = request["settings"].get("profile", {}).get("tensorflow", steps.NONE), request.get("tensorflow")
         self._file = Path(file) if file and window != steps.NONE else None
-        self._first, self._last = steps.window(window if self._file else steps.ALL)
+        self._first, self._last = steps.step_window(window if self._file else steps.ALL)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._open = False
         self._mark: Any = None
@@ -100,7 +100,7 @@ class TensorFlowProfiler(Observer, steps.Watcher):
     def start(self) -> None:
         """Watch the steps; start the profiler now if the window begins with step 1."""
         if self._file:
-            steps.watch(self)
+            steps.watch_steps(self)
             if self._first == 1:
                 self._start()
 
@@ -126,7 +126,7 @@ class TensorFlowProfiler(Observer, steps.Watcher):
     def stop(self, *, failed: bool) -> None:
         """End the profiler if it still runs."""
         if self._file:
-            steps.unwatch(self)
+            steps.unwatch_steps(self)
             if self._open:
                 self._stop(save=not failed)
 
@@ -150,7 +150,7 @@ class TensorFlowProfiler(Observer, steps.Watcher):
         self._times["stop_s"] = time.perf_counter() - start
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``tensorflow``: the metrics of `jobs.events.step_times.metrics`, and the ``file`` of the table.
+        """Return ``tensorflow``: the metrics of `jobs.events.step_times.record_metrics`, and the ``file`` of the table.
 
         ``file`` is None without a table; then ``error`` has the reason. ``start_s`` and ``stop_s`` are the times to
         start and stop the profiler. They are part of ``other_s``, except before the first and after the last step of
@@ -166,7 +166,7 @@ class TensorFlowProfiler(Observer, steps.Watcher):
             if self._folder and not error:
                 runtime = tensorflow_trace.read_trace(_only_trace(Path(self._folder.name)), _LARGEST_BYTES)
                 tensorflow_trace.write_table(self._file, runtime)
-                times = step_times.metrics(runtime)
+                times = step_times.record_metrics(runtime)
         except (OSError, JobError) as fault:
             error = str(fault)
         finally:
@@ -177,10 +177,10 @@ class TensorFlowProfiler(Observer, steps.Watcher):
 
 def _only_trace(folder: Path) -> Path:
     """Return the path of TensorFlow's trace below a folder; raise JobError unless there is exactly one."""
-    traces = [folder / name for name in files.tree(folder) if name.endswith(".xplane.pb")]
+    traces = [folder / name for name in files.folder_tree(folder) if name.endswith(".xplane.pb")]
     if len(traces) != 1:
         raise JobError(f"TensorFlow's profiler left {len(traces)} traces instead of one")
     return traces[0]
 
 
-OBSERVERS = (PosixProfiler, TensorFlowProfiler)
+OBSERVERS = (PosixObserver, TensorFlowObserver)

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from jobs.objects import servers
-from jobs.objects.client import Counts
+from jobs.objects.client import RequestCounts
 from jobs.observe.observer import Observer
 from jobs.system import cgroup
-from jobs.system.cgroup import Limit
+from jobs.system.cgroup import IoLimit
 from jobs.system.device import Device, devices_behind
-from jobs.system.layers import Account, account_of_storage, emulated_storage
+from jobs.system.layers import RequestAccount, account_of_storage, emulated_storage
 
 
-class Storages(Observer):
+class StoragesObserver(Observer):
     """The observer of the storages of the data and the snapshots; it waits for the drain."""
 
     place = 90
@@ -45,7 +45,7 @@ class Storages(Observer):
         """Return ``emulated``, ``served`` for emulated storages, and the metrics of the snapshots.
 
         ``served`` has, by the name of the storage, the requests of all processes (`Served`) and the kernel's costs of
-        serving them (`Costs`), if the storage reports them.
+        serving them (`ServingCosts`), if the storage reports them.
         """
         metrics: dict[str, Any] = {"emulated": self._emulated}
         if self._after:
@@ -54,13 +54,13 @@ class Storages(Observer):
         return metrics | (self.work.checkpoints.metrics() if self.work.checkpoints else {})
 
 
-def _account_or_none(folder: Path) -> Account | None:
+def _account_or_none(folder: Path) -> RequestAccount | None:
     with suppress(OSError, ValueError):
         return account_of_storage(folder)
     return None
 
 
-def _difference(after: Account, before: Account) -> dict[str, float]:
+def _difference(after: RequestAccount, before: RequestAccount) -> dict[str, float]:
     return {key: round(count - before.counts[key], 6) for key, count in after.counts.items()}
 
 
@@ -72,7 +72,7 @@ _EMULATED_BOUNDS = {
 _COUNTS = {"read_iops": "reads", "read_bps": "read_bytes", "write_iops": "writes", "write_bps": "written_bytes"}
 
 
-class IoLimits(Observer):
+class IoLimitsObserver(Observer):
     """The observer of the limits on all devices of the run, including lower devices and the devices of snapshots."""
 
     place = 12
@@ -110,11 +110,11 @@ class IoLimits(Observer):
         }
 
 
-def _count_on_device(limit: Limit, device: Device) -> int:
+def _count_on_device(limit: IoLimit, device: Device) -> int:
     return int(getattr(device.use(), _COUNTS[limit.kind]))
 
 
-def _emulates_storage(limit: Limit, bounds: Mapping[str, Mapping[str, Any] | None]) -> bool:
+def _emulates_storage(limit: IoLimit, bounds: Mapping[str, Mapping[str, Any] | None]) -> bool:
     """Return whether a limit is the one that emulates the device's speed."""
     key, unit = _EMULATED_BOUNDS[limit.kind]
     bound = (bounds.get(limit.device) or {}).get(key)
@@ -134,7 +134,7 @@ class ObjectStoreObserver(Observer):
         """Find the servers and read their resource use; requests before the run do not count."""
         if source := self.work.source:
             with source.client.lock:
-                source.client.counts = Counts()
+                source.client.counts = RequestCounts()
             self._before = self._server_use()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
@@ -163,7 +163,7 @@ class ObjectStoreObserver(Observer):
         }
 
 
-def _client_metrics(counts: Counts) -> dict[str, Any]:
+def _client_metrics(counts: RequestCounts) -> dict[str, Any]:
     return {
         "requests": counts.requests,
         "retries": counts.retries,
@@ -181,4 +181,4 @@ def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
     return {name: round(ordered[int(share * (len(ordered) - 1))], _DIGITS) for name, share in shares.items()}
 
 
-OBSERVERS = (IoLimits, ObjectStoreObserver, Storages)
+OBSERVERS = (IoLimitsObserver, ObjectStoreObserver, StoragesObserver)

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.model.work import Request
-from jobs.observe.counters import Counters, Edge
+from jobs.model.work import RunRequest
+from jobs.observe.counters import CountersObserver, ObservedEdge
 from jobs.observe.observer import Observer
-from jobs.ready_run import Work
+from jobs.ready_run import ReadyRun
 from jobs.system import files
 from jobs.system.device import mount_of, read_kernel
 from jobs.system.layers import ask_server, model_behind
@@ -36,7 +36,7 @@ _RSS = 1  # field of /proc/self/statm, in pages
 
 
 @dataclass(frozen=True)
-class Source:
+class TraceCounter:
     """A source of the trace: a group of columns, its reader, and the function that makes its cells."""
 
     # The two rows of the header.
@@ -49,7 +49,7 @@ class Source:
     cells: Callable[[Sequence[int], float], Sequence[float | None]] | None
 
 
-def find_sources(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
+def find_counters(paths: Sequence[Path]) -> tuple[list[TraceCounter], dict[str, str]]:
     """Return the sources to sample, and the states of all sources by name, also of paths without a source."""
     traffic: dict[str, Traffic] = {}
     models: dict[Path, None] = {}
@@ -67,15 +67,15 @@ def find_sources(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
         if not path_traffic:
             states[str(path)] = f"no device, and no statistics of its client: {mount_of(path).fstype}"
     sources = [
-        *(Source(name, ("read", "writ"), read, _rates_per_s) for name, read in traffic.items()),
+        *(TraceCounter(name, ("read", "writ"), read, _rates_per_s) for name, read in traffic.items()),
         *(
-            Source(f"model/{model.stem}", ("req", "depth", "busy"), partial(_model_counts, model), _model_rates)
+            TraceCounter(f"model/{model.stem}", ("req", "depth", "busy"), partial(_model_counts, model), _model_rates)
             for model in models
         ),
-        Source("process", ("read", "writ"), _process_bytes, _rates_per_s),
-        Source("io pressure", ("some", "full"), _io_pressure_us, _percent_of_time),
-        Source("total cpu usage", ("usr", "sys", "idl", "wai", "stl"), _cpu_ticks, _percent_of_sum),
-        Source("memory usage", ("rss", "cach", "dirty", "wback"), _memory_bytes, None),
+        TraceCounter("process", ("read", "writ"), _process_bytes, _rates_per_s),
+        TraceCounter("io pressure", ("some", "full"), _io_pressure_us, _percent_of_time),
+        TraceCounter("total cpu usage", ("usr", "sys", "idl", "wai", "stl"), _cpu_ticks, _percent_of_sum),
+        TraceCounter("memory usage", ("rss", "cach", "dirty", "wback"), _memory_bytes, None),
     ]
     return sources, {source.name: OK for source in sources} | states
 
@@ -148,7 +148,7 @@ class _Sample(NamedTuple):
     counts: tuple[tuple[int, ...] | None, ...]
 
 
-class Clock:
+class TraceClock:
     """The clock, which can also wait until a time or for a lock; tests replace it."""
 
     now = staticmethod(time.perf_counter)
@@ -158,7 +158,7 @@ class Clock:
         return stop.acquire(timeout=max(0.0, until_s - self.now()))
 
 
-class Trace:
+class SystemTrace:
     """A trace: samples from `start` to `stop`, during a drain (`settle`, called by `finish`), and for `tail_s` more.
 
     Samples are due on a fixed grid; the next one is left out if a late sample comes less than half an interval before
@@ -166,7 +166,7 @@ class Trace:
     no tail.
     """
 
-    clock = Clock()
+    clock = TraceClock()
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Trace:
         settle: Callable[[], object] | None = None,
     ) -> None:
         self._interval_s, self._tail_s, self._file, self._settle = interval_s, tail_s, file, settle
-        self._sources, self._states = find_sources(paths)
+        self._sources, self._states = find_counters(paths)
         self._samples: list[_Sample] = []
         self._ended_s = math.inf
         self._stop = threading.Lock()  # its release means stop; an Event takes 0.2 ms longer
@@ -205,7 +205,7 @@ class Trace:
         elif self._tail_s > 0:
             self._watch(until_s=self._ended_s + self._tail_s)
 
-    def finish(self, edges: tuple[Edge, Edge] | None = None) -> dict[str, Any]:
+    def finish(self, edges: tuple[ObservedEdge, ObservedEdge] | None = None) -> dict[str, Any]:
         """Wait for the drain and for the end of the tail, write the CSV (complete or not at all), and return a summary.
 
         The begin and end of the iteration become the `edges`, at which the run's counters were read. The keys are
@@ -219,7 +219,7 @@ class Trace:
             self._watch(until_s=self.clock.now() + self._tail_s)
         return self._conclude(edges)
 
-    def _conclude(self, edges: tuple[Edge, Edge] | None = None) -> dict[str, Any]:
+    def _conclude(self, edges: tuple[ObservedEdge, ObservedEdge] | None = None) -> dict[str, Any]:
         if self._summary is None:
             self._join()
             if edges:
@@ -235,7 +235,7 @@ class Trace:
             }
         return self._summary
 
-    def _replace_edges(self, first: Edge, last: Edge) -> None:
+    def _replace_edges(self, first: ObservedEdge, last: ObservedEdge) -> None:
         """Replace the first sample and the sample at the end of the iteration by samples at the edges."""
         start, *middle = (sample for sample in self._samples if sample.at_s <= self._ended_s)
         end, tail = middle.pop(), [sample for sample in self._samples if sample.at_s > self._ended_s]
@@ -243,7 +243,7 @@ class Trace:
         self._samples = [self._sample_at(first, start), *inner_samples, self._sample_at(last, end), *tail]
         self._ended_s = last.at_s
 
-    def _sample_at(self, edge: Edge, sample: _Sample) -> _Sample:
+    def _sample_at(self, edge: ObservedEdge, sample: _Sample) -> _Sample:
         counts = (edge.counts.get(s.name, count) for s, count in zip(self._sources, sample.counts, strict=True))
         return _Sample(edge.at_s, sample.epoch_s + edge.at_s - sample.at_s, tuple(counts))
 
@@ -277,7 +277,7 @@ class Trace:
         at_s, epoch_s = self.clock.now(), time.time()
         self._samples.append(_Sample(at_s, epoch_s, tuple(self._read(source) for source in self._sources)))
 
-    def _read(self, source: Source) -> tuple[int, ...] | None:
+    def _read(self, source: TraceCounter) -> tuple[int, ...] | None:
         """Return the counts of a source; a source that failed is not read again, so its cells end there."""
         if self._states[source.name] != OK:
             return None
@@ -290,7 +290,7 @@ class Trace:
     def _write(self) -> dict[str, str | None]:
         text = "".join(",".join(_format_cell(cell) for cell in row) + "\n" for row in self._rows())
         try:
-            files.write(self._file, text.encode("utf-8", "replace").decode("utf-8"))
+            files.write_text(self._file, text.encode("utf-8", "replace").decode("utf-8"))
         except OSError as error:
             return {"file": None, "error": error_in_one_line(error)}
         return {"file": self._file.name, "error": None}
@@ -324,13 +324,13 @@ class TraceObserver(Observer):
     place = 80
     gives = ("trace",)
 
-    def __init__(self, request: Request, work: Work) -> None:
+    def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         super().__init__(request, work)
-        self._trace: Trace | None = None
+        self._trace: SystemTrace | None = None
         if trace := request.get("trace"):
             paths = [*work.folders, *self.snapshot_folders]
             settle = work.checkpoints.settle if work.checkpoints else None
-            self._trace = Trace(paths, trace["interval_s"], trace["tail_s"], Path(trace["file"]), settle)
+            self._trace = SystemTrace(paths, trace["interval_s"], trace["tail_s"], Path(trace["file"]), settle)
 
     def start(self) -> None:
         """Begin to sample."""
@@ -346,7 +346,7 @@ class TraceObserver(Observer):
         """Return the result of `Trace.finish`, None without a trace."""
         if self._trace is None:
             return {"trace": None}
-        edges = next((observer.edges for observer in self.beside if isinstance(observer, Counters)), None)
+        edges = next((observer.edges for observer in self.beside if isinstance(observer, CountersObserver)), None)
         return {"trace": self._trace.finish(edges)}
 
 

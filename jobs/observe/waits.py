@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.model.work import Request
+from jobs.model.work import RunRequest
 from jobs.observe.observer import Observer
-from jobs.ready_run import Work
+from jobs.ready_run import ReadyRun
 from jobs.system.cgroup import io_limits
 from jobs.system.clock import Alarm
 from jobs.system.device import devices_behind
-from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, Threads, Wait
+from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, Threads, ThreadState
 
 # Seconds until the next alarm and the next look. They are random, so that no regular event is always or never seen.
 _ALARM_S, _LOOK_S = (0.01, 0.03), (0.05, 0.15)
@@ -30,13 +30,13 @@ _NEGLIGIBLE_S = 0.005  # delay of an alarm that does not count: hypervisors caus
 _DELAYED = (IDLE_DEVICE, ASLEEP, HELD)
 
 
-class ThreadWaits(Observer):
+class ThreadWaitsObserver(Observer):
     """The observer of the states of this process's threads; it starts last, so that it sees no other start."""
 
     place = 99
     gives = ("waits",)
 
-    def __init__(self, request: Request, work: Work) -> None:
+    def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         super().__init__(request, work)
         self._chance = random.Random()  # noqa: S311 - a generator of its own leaves the run's seeds alone
         self._kinds: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class ThreadWaits(Observer):
                 look_at_s = time.perf_counter() + self._pause_s(_LOOK_S, time.thread_time() - alarm_s)
         self._counts["cpu_s"] = time.thread_time()
 
-    def _look(self) -> list[Wait]:
+    def _look(self) -> list[ThreadState]:
         """Return the state of each thread; empty after the kernel has failed to show them."""
         if self._counts["error"] is None:
             try:
@@ -105,7 +105,7 @@ class ThreadWaits(Observer):
                 self._counts["error"] = f"{error}"
         return []
 
-    def _count(self, waits: Iterable[Wait]) -> None:
+    def _count(self, waits: Iterable[ThreadState]) -> None:
         self._counts["looks"] += 1
         self._kinds.update(wait.kind for wait in waits)
         self._functions.update(wait.function for wait in waits if wait.kind in _DELAYED)
@@ -114,4 +114,4 @@ class ThreadWaits(Observer):
         return max(self._chance.uniform(*bounds), _MIN_PAUSE_FACTOR * duration_s)
 
 
-OBSERVERS = (ThreadWaits,)
+OBSERVERS = (ThreadWaitsObserver,)

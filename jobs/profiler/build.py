@@ -26,7 +26,7 @@ class BuildError(Exception):
     """Raised if the library cannot be built; the message says what to install."""
 
 
-def library() -> Path:
+def library_path() -> Path:
     """Return the path of the library for exactly this source and this C library; the file may be missing."""
     sources = b"".join((HERE / name).read_bytes() for name in (*_SOURCES, "hooks.h", Path(__file__).name))
     libc = "CS_GNU_LIBC_VERSION"
@@ -45,12 +45,12 @@ def _is_trusted(target: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid in owners and not others_may_write
 
 
-def build() -> Path:
+def build_library() -> Path:
     """Return the path of the library, compiled if it is missing (then it appears whole); raise BuildError.
 
     Older libraries stay, because other machines may use them from a shared folder.
     """
-    target = library()
+    target = library_path()
     if _is_trusted(target):
         return target
     installed = next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), [])

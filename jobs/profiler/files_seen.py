@@ -27,7 +27,7 @@ _MAXIMA |= {"access_size", "stride", "lock"}
 _NO_TIME = np.iinfo(np.int64).max
 
 
-class Seen(NamedTuple):
+class FilesSeen(NamedTuple):
     """The files that processes have read and written, by the names that they used, and the number of processes."""
 
     read: set[Path]
@@ -35,17 +35,17 @@ class Seen(NamedTuple):
     processes: int
 
 
-def environment(folder: Path) -> dict[str, str]:
+def recording_environment(folder: Path) -> dict[str, str]:
     """Return the environment variables that make a program record its files in `folder`. Raises ProfilerError."""
     try:
-        library = build.build()
+        library = build.build_library()
     except build.BuildError as error:
         raise ProfilerError(f"the profiler cannot be used: {error}") from error
     preloaded = os.environ.get("LD_PRELOAD", "")
     return {"LD_PRELOAD": f"{library} {preloaded}".strip(), VARIABLE: str(folder)}
 
 
-def seen(folder: Path) -> Seen:
+def read_files_seen(folder: Path) -> FilesSeen:
     """Return the files that processes have recorded in a folder."""
     read: set[Path] = set()
     written: set[Path] = set()
@@ -55,10 +55,10 @@ def seen(folder: Path) -> Seen:
         uses = [(Path(path), *flags) for path, *flags in zip(paths, reads, writes, strict=True) if path.startswith("/")]
         read |= {path for path, is_read, _ in uses if is_read}
         written |= {path for path, _, is_written in uses if is_written}
-    return Seen(read, written, len(processes))
+    return FilesSeen(read, written, len(processes))
 
 
-def window(folder: Path, files: Iterable[Path], started_ns: int, ended_ns: int) -> Window:
+def window_of_files(folder: Path, files: Iterable[Path], started_ns: int, ended_ns: int) -> Window:
     """Return one window with the calls on `files` by all processes that recorded in a folder.
 
     A file has its name in `files`, independent of the names that processes used. Raises ProfilerError without a record.

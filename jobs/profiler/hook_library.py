@@ -60,7 +60,7 @@ class WindowCapacity:
         """
         if spill is None:
             return spare.pop(self, None) or self._new_memory()
-        descriptor = files.opened(spill, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = files.open_file(spill, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self.size_bytes)
             return mmap.mmap(descriptor, self.size_bytes)
@@ -123,8 +123,8 @@ class WindowCapacity:
         return paths, modules
 
 
-def room_of(head: bytes) -> tuple[WindowCapacity, dict[str, Any]]:
-    """Return the room in a head and all its facts; raise ValueError for other bytes."""
+def capacity_of_head(head: bytes) -> tuple[WindowCapacity, dict[str, Any]]:
+    """Return the capacity and all facts that a head describes; raise ValueError if the bytes are no head."""
     if not head.startswith(MAGIC):
         raise ValueError("it is no file of a window")
     schema, text = head[len(MAGIC) :].split(b"\n")[:2]
@@ -173,10 +173,10 @@ class Totals(ctypes.Structure):
 
 
 @lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
     """Return the loaded hook library, built if it is missing; raise ProfilerError if that fails."""
     try:
-        library = ctypes.CDLL(str(build.build()))
+        library = ctypes.CDLL(str(build.build_library()))
     except (build.BuildError, OSError) as error:
         raise ProfilerError(f"the profiler cannot be used: {error}") from error
     library.profiler_count.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
@@ -196,5 +196,5 @@ def window_content(room: WindowCapacity, memory: Any, number: int) -> dict[str, 
     if room.mode == "counters":
         return {"paths": paths, "modules": modules, "counters": room.counters_in(memory, len(paths)), "events": None}
     events, counters = room.events_in(memory)[:number], np.zeros(len(paths), COUNTERS)
-    library().profiler_count(events.ctypes.data, len(events), counters.ctypes.data, len(counters))
+    load_library().profiler_count(events.ctypes.data, len(events), counters.ctypes.data, len(counters))
     return {"paths": paths, "modules": modules, "counters": counters, "events": events}

@@ -18,8 +18,8 @@ import numpy as np
 
 from jobs.events import posix_window
 from jobs.events.perfetto import chrome_json
-from jobs.events.posix_window import MODES, Files, Window
-from jobs.profiler import saved
+from jobs.events.posix_window import MODES, FileCounters, Window
+from jobs.profiler import saved_profiles
 from jobs.profiler.hook_library import (
     HEAD_BYTES,
     AttachAnswer,
@@ -27,7 +27,7 @@ from jobs.profiler.hook_library import (
     Totals,
     WindowCapacity,
     WindowRequest,
-    library,
+    load_library,
     raise_errno,
     spare,
     window_content,
@@ -82,7 +82,7 @@ def attach() -> tuple[int, int]:
     """
     answer = AttachAnswer()
     for _ in range(2):  # a profiler that came later is found by the second look-up, and can then be called
-        raise_errno(library().profiler_attach(ctypes.byref(answer)), "attach to this process")
+        raise_errno(load_library().profiler_attach(ctypes.byref(answer)), "attach to this process")
         name, answer.foreign = answer.foreign, b""
         if not name:
             return answer.slots, answer.modules
@@ -97,7 +97,7 @@ def attach() -> tuple[int, int]:
 @_exclusive
 def detach() -> None:
     """Remove the hooks from this process; the library stays loaded, because a thread may be inside it."""
-    raise_errno(library().profiler_detach(), "detach")
+    raise_errno(load_library().profiler_detach(), "detach")
     spare.clear()
 
 
@@ -107,7 +107,7 @@ class Profile:
     The mode ``trace`` keeps every call, at most `events` calls of 56 bytes. The mode ``counters`` keeps sums per file,
     for at most `max_files` files of 448 bytes. Calls without room are counted in `dropped`. `only` has one or several
     folders or files; other calls are not kept. `spill` is a new file that holds the window from the start, so that its
-    content stays if the process is killed (`jobs.profiler.saved.read_profile`).
+    content stays if the process is killed (`jobs.profiler.saved_profiles.read_profile`).
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Profile:
         self._room = WindowCapacity(mode, events, max_files)
         paths = [only] if isinstance(only, str | os.PathLike) else only
         self._only = b"".join(os.fsencode(name) + b"\0" for path in paths for name in _names(Path(path)))
-        self._spill = files.named(spill) if spill else None
+        self._spill = files.resolve_user_path(spill) if spill else None
         if spill and self._room.size_bytes > posix_window.LARGEST_BYTES:
             raise ProfilerError(
                 f"a spill of {self._room.size_bytes / 1e6:,.0f} MB could not be read again",
@@ -169,7 +169,7 @@ class Profile:
         self._process, self._window, self._marks = os.getpid(), None, []
         self._before = process_bytes()
         try:
-            raise_errno(library().profiler_start(ctypes.byref(request)), "open a window")
+            raise_errno(load_library().profiler_start(ctypes.byref(request)), "open a window")
         except ProfilerError:
             if self._spill:
                 files.remove(self._spill, missing_ok=True)
@@ -188,7 +188,7 @@ class Profile:
         if memory is None or self._process != os.getpid():
             raise ProfilerError("no window is open in this process", "start one; a window does not outlive a fork")
         totals = Totals()
-        stuck = library().profiler_stop(ctypes.byref(totals))
+        stuck = load_library().profiler_stop(ctypes.byref(totals))
         _OPEN_PROFILES.clear()
         after = process_bytes()
         content = window_content(self._room, memory, totals.events)
@@ -211,7 +211,7 @@ class Profile:
             **content,
         )
         if self._spill:
-            memory[:HEAD_BYTES] = self._room.head(posix_window.head(self._window))
+            memory[:HEAD_BYTES] = self._room.head(posix_window.window_head(self._window))
         return self._window
 
     def __enter__(self) -> Self:
@@ -232,18 +232,18 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the window to a file for `python -m analysis profile` or `jobs.events.posix_window.read_window`."""
-        posix_window.write_window(files.named(path), self.window)
+        posix_window.write_window(files.resolve_user_path(path), self.window)
 
     def darshan(self, path: str | Path) -> None:
         """Write the counters, and the reads and writes of a trace, as a Darshan log, for PyDarshan."""
-        saved.write_darshan(files.named(path), self.window)
+        saved_profiles.write_darshan(files.resolve_user_path(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
         """Write the calls as a trace for chrome://tracing and Perfetto; raise EventsError in the mode counters."""
-        write_chrome(files.named(path), self.window)
+        write_chrome(files.resolve_user_path(path), self.window)
 
     @property
-    def files(self) -> Files:
+    def files(self) -> FileCounters:
         """Return a mapping from path to counters by Darshan's names."""
         return self.window.files
 
@@ -261,7 +261,7 @@ class Profile:
 def write_chrome(path: Path, window: Window) -> None:
     """Write the calls of a window as a trace for Perfetto; raise EventsError if calls were only counted."""
     arguments = ("offset", "length", "returned", "thread_id", "errno")
-    with files.whole(path, durable=False) as file:
+    with files.write_whole(path, durable=False) as file:
         file.writelines(chrome_json([window.chrome_process()], window.started_ns, arguments, "name"))
 
 

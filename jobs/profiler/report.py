@@ -47,7 +47,7 @@ def window_metrics(window: Window) -> dict[str, Any]:
     }
 
 
-def lines(window: Window) -> Iterator[str]:
+def report_lines(window: Window) -> Iterator[str]:
     """Yield the report, line by line."""
     metrics = window_metrics(window)
     yield f"{metrics['mode']} of {metrics['wall_s']:.3f} s, {metrics['files']:,} files"

@@ -28,7 +28,7 @@ _LARGEST_BYTE = 127  # the largest last byte of a varint
 _REMARK = len(OPERATIONS)
 
 
-def planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
+def serialised_planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
     """Return a serialised XSpace: one plane with the calls of a window, and a line about calls that are not drawn.
 
     Times in a trace's file are relative to the start of its profile, `origin_ns` (Unix time); pass 0 if TensorFlow will
@@ -130,7 +130,7 @@ def write_summaries(logdir: Path, window: Window, step: int) -> None:
                 tf.summary.scalar(f"tf_io/{name}", value)
         for name, values in _distributions(window).items():
             tf.summary.histogram(f"tf_io/{name}", values)
-        tf.summary.text("tf_io/report", "\n".join(f"    {line}" for line in report.lines(window)))
+        tf.summary.text("tf_io/report", "\n".join(f"    {line}" for line in report.report_lines(window)))
     writer.close()
 
 

@@ -18,7 +18,7 @@ from jobs.errors import JobError
 from jobs.events.posix_window import Window
 from jobs.lazy_imports import tf
 from jobs.profiler import build, tensorboard_files
-from jobs.profiler.hook_library import ProfilerError, library
+from jobs.profiler.hook_library import ProfilerError, load_library
 from jobs.profiler.profile import Profile
 from jobs.system import files
 
@@ -84,7 +84,9 @@ class _Session:
     def collect(self, _: object, buffer: int | None, size: Any, __: object) -> None:
         """Write the planes into `buffer`; without a buffer, make them and write their size in bytes into `size`."""
         if not buffer:
-            self.planes = tensorboard_files.planes(self.window, 0, str(self.fault or "the window was not ended"))
+            self.planes = tensorboard_files.serialised_planes(
+                self.window, 0, str(self.fault or "the window was not ended")
+            )
             size[0] = len(self.planes)
         else:
             ctypes.memmove(buffer, self.planes, min(size[0], len(self.planes)))
@@ -99,7 +101,7 @@ def _register(registration: int, _: int) -> None:
     parameters = _Registration.from_address(registration)
     if parameters.major != _VERSION:
         return  # TensorFlow refuses an empty registration
-    do_nothing = ctypes.cast(library().profiler_nothing, ctypes.c_void_p).value
+    do_nothing = ctypes.cast(load_library().profiler_nothing, ctypes.c_void_p).value
     parameters.destroy_profiler = parameters.destroy_functions = do_nothing
     parameters.profiler.contents.device_type = _DEVICE_TYPE
     functions = parameters.functions.contents
@@ -121,7 +123,7 @@ def join_tensorflow(**options: Any) -> None:
 
 @lru_cache(maxsize=1)
 def _register_once() -> None:
-    ctypes.c_void_p.in_dll(library(), "profiler_joins").value = ctypes.cast(_REGISTER, ctypes.c_void_p).value
+    ctypes.c_void_p.in_dll(load_library(), "profiler_joins").value = ctypes.cast(_REGISTER, ctypes.c_void_p).value
     try:
         api = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))
         load = api.TF_LoadPluggableDeviceLibrary
@@ -133,7 +135,7 @@ def _register_once() -> None:
         function.argtypes = (ctypes.c_void_p,)
     load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_void_p), ctypes.c_void_p
     status = api.TF_NewStatus()
-    load(bytes(build.library()), status)
+    load(bytes(build.library_path()), status)
     fault = api.TF_Message(status).decode(errors="replace") if api.TF_GetCode(status) else ""
     api.TF_DeleteStatus(status)
     if fault:
@@ -190,7 +192,7 @@ def _move_traces(folder: Path, logdir: Path) -> None:
     """Move the traces from the temporary folder to TensorBoard's folder, under free names."""
     source, target = folder / "plugins" / "profile", logdir / "plugins" / "profile"
     files.make_folder(target, exist_ok=True, parents=True)
-    for name in files.names(source):
+    for name in files.names_in_folder(source):
         for number in count(1):
             try:
                 files.rename(source / name, target / (f"{name}_{number}" if number > 1 else name))

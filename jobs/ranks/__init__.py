@@ -1,5 +1,5 @@
 """The ranks of one run on several nodes: their connections, their meetings, and their common result."""
 
-from jobs.ranks.rank import here
+from jobs.ranks.rank import this_rank
 
-__all__ = ["here"]
+__all__ = ["this_rank"]

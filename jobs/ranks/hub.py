@@ -30,14 +30,14 @@ from typing import Any, cast
 from jobs.channel import Channel, ClosedError, Message
 from jobs.model.results import Run
 from jobs.ranks.peers import Listener, Newcomer, new_secret
-from jobs.ranks.rank import added
+from jobs.ranks.rank import sum_payloads
 
 _TICK_S = 0.5
 _PAYLOAD_LONGEST = (1 << 32) - 1  # bytes of one message's payload (`jobs.channel`)
 
 
 @dataclass
-class Seen:
+class RankObservation:
     """The hub's observations of one rank, in seconds since the common start; None if the rank did not get there."""
 
     left_s: float | None = None  # upper bound of its start
@@ -65,10 +65,10 @@ class Hub:
     secret: str = field(default_factory=new_secret)
     fault: str | None = None  # why the run has ended
     late: str = ""  # text on the ranks that others waited for when a rank left or the hub closed
-    seen: list[Seen] = field(init=False)
+    seen: list[RankObservation] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seen = [Seen() for _ in range(self.size)]
+        self.seen = [RankObservation() for _ in range(self.size)]
         self._members: list[_Member] = []
         self._released: tuple[float, float] | None = None
         self._deadline_s = time.perf_counter() + self.timeout_s
@@ -124,7 +124,7 @@ class Hub:
         try:
             if events & selectors.EVENT_WRITE:
                 self._flush(member)
-            if events & selectors.EVENT_READ and (message := member.channel.arrived()):
+            if events & selectors.EVENT_READ and (message := member.channel.message_if_arrived()):
                 self._handle(member, message, time.perf_counter())
         except (ClosedError, KeyError, TypeError, ValueError, OverflowError):
             self._dismiss(member)
@@ -144,7 +144,7 @@ class Hub:
         else:
             self._handle_arrival(member, message, now_s)
 
-    def _note_start(self, seen: Seen, real_s: float, now_s: float) -> None:
+    def _note_start(self, seen: RankObservation, real_s: float, now_s: float) -> None:
         """Note the bounds of a rank's start: it is after the release and before the rank's message."""
         if self._released:
             released_s, released_real_s = self._released
@@ -176,7 +176,7 @@ class Hub:
             if len({len(member.payload) for member in waiting}) > 1 or len(waiting[0].payload) % 4:
                 self._end_run(f"the ranks do not add up the same: {[len(member.payload) for member in waiting]} bytes")
                 return
-            sums = added([member.payload for member in waiting])
+            sums = sum_payloads([member.payload for member in waiting])
         for member in waiting:
             member.at, member.left, member.payload = None, point == "leave", memoryview(b"")
         for member in waiting:
@@ -242,7 +242,7 @@ _RATES = {
 
 
 def combine_ranks(
-    ranks: Sequence[Run], seen: Sequence[Seen], combined: Callable[[Sequence[Run]], Mapping[str, Any]]
+    ranks: Sequence[Run], seen: Sequence[RankObservation], combined: Callable[[Sequence[Run]], Mapping[str, Any]]
 ) -> Run:
     """Return the metrics of all ranks together, from their common start until the last rank has ended.
 
@@ -276,7 +276,7 @@ def combine_ranks(
     )
 
 
-def _describe_rank(rank: int, run: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
+def _describe_rank(rank: int, run: Mapping[str, Any], seen: RankObservation) -> dict[str, Any]:
     place = {"rank": rank, "host": run.get("host"), "node": run.get("node")}
     return {**place, "left_s": seen.left_s, "clock_s": seen.clock_s, "ended_s": seen.ended_s, "figures": {**run}}
 

@@ -57,17 +57,17 @@ def new_secret() -> str:
     return secrets.token_hex(32)
 
 
-def derived(secret: str, purpose: str) -> str:
+def derived_secret(secret: str, purpose: str) -> str:
     """Return a second secret for one purpose, derived from `secret`; it reveals nothing about `secret`."""
     return hmac.digest(secret.encode(), b"purpose " + purpose.encode(), "sha256").hex()
 
 
-def proof(secret: str, role: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+def secret_proof(secret: str, role: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
     """Return the proof, valid for one connection, that the side with this role knows the secret."""
     return hmac.digest(secret.encode(), role + server_nonce + client_nonce, "sha256")
 
 
-def over(connection: socket.socket) -> Channel:
+def channel_over(connection: socket.socket) -> Channel:
     """Return a channel that takes over a connected socket."""
     for level, option, value in _ALIVE:
         with suppress(OSError):
@@ -83,7 +83,7 @@ def connect(address: str, port: int, secret: str, seconds: float) -> Channel:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            channel = over(socket.create_connection((address, port), max(0.001, deadline - time.monotonic())))
+            channel = channel_over(socket.create_connection((address, port), max(0.001, deadline - time.monotonic())))
         except OSError as error:
             raise ClosedError(f"{address}:{port} does not answer: {error}") from error
         try:
@@ -113,9 +113,9 @@ def _greet(channel: Channel, secret: str, deadline: float) -> None:
     )
     if magic != MAGIC:
         raise StrangerError("is no process of this job: it sends other bytes")
-    channel.queue_bytes(client_nonce + proof(secret, CLIENT, server_nonce, client_nonce))
+    channel.queue_bytes(client_nonce + secret_proof(secret, CLIENT, server_nonce, client_nonce))
     channel.wait_for(channel.flush, select.POLLOUT, deadline)
-    if not hmac.compare_digest(next_bytes(PROOF_BYTES), proof(secret, SERVER, server_nonce, client_nonce)):
+    if not hmac.compare_digest(next_bytes(PROOF_BYTES), secret_proof(secret, SERVER, server_nonce, client_nonce)):
         raise StrangerError("is no process of this job: it does not know the job's secret")
 
 
@@ -198,7 +198,7 @@ class Listener:
             if len(self._strangers) >= self._strangers_max:
                 oldest = next(iter(self._strangers))
                 self._refuse(oldest, oldest.fault())
-            channel, nonce = over(connection), secrets.token_bytes(NONCE_BYTES)
+            channel, nonce = channel_over(connection), secrets.token_bytes(NONCE_BYTES)
             stranger = _Stranger(channel, str(address[0]), nonce, time.monotonic() + _HELLO_S)
             self._strangers[stranger] = None
             self.selector.register(channel, selectors.EVENT_READ, stranger)
@@ -211,7 +211,7 @@ class Listener:
         try:
             if not stranger.knows_secret:
                 self._examine(stranger)
-            elif message := stranger.channel.arrived():
+            elif message := stranger.channel.message_if_arrived():
                 self._forget(stranger)
                 return Newcomer(stranger.channel, message.value)
         except StrangerError as error:
@@ -225,9 +225,11 @@ class Listener:
         if (answer := stranger.channel.take(NONCE_BYTES + PROOF_BYTES)) is None:
             return
         client_nonce = bytes(answer[:NONCE_BYTES])
-        if not hmac.compare_digest(answer[NONCE_BYTES:], proof(self._secret, CLIENT, stranger.nonce, client_nonce)):
+        if not hmac.compare_digest(
+            answer[NONCE_BYTES:], secret_proof(self._secret, CLIENT, stranger.nonce, client_nonce)
+        ):
             raise StrangerError("did not know the secret")
-        stranger.channel.queue_bytes(proof(self._secret, SERVER, stranger.nonce, client_nonce))
+        stranger.channel.queue_bytes(secret_proof(self._secret, SERVER, stranger.nonce, client_nonce))
         stranger.channel.flush()
         stranger.knows_secret = True
 

@@ -16,7 +16,7 @@ from jobs.channel import ClosedError, Message
 from jobs.errors import JobError
 from jobs.lazy_imports import np, tf
 from jobs.model.results import DeviceUse, Run
-from jobs.model.work import RankRequest, Request
+from jobs.model.work import RankRequest, RunRequest
 from jobs.ranks.peers import connect
 from jobs.system.layers import has_own_cache
 
@@ -66,7 +66,7 @@ class Rank:
         """Wait until all ranks have ended their timed part."""
 
 
-class Among(Rank):
+class JoinedRank(Rank):
     """One of several ranks; they meet at a hub (`jobs.ranks.hub`), which answers when all ranks have come.
 
     Every method that waits raises RanksError if another rank has gone or comes too late.
@@ -75,7 +75,7 @@ class Among(Rank):
     def __init__(self, request: RankRequest, folder: Path | None) -> None:
         self.rank, self.size, self.sync = request["rank"], request["size"], request["sync"]
         self._address = request["address"]
-        self._group: Group | None = None
+        self._group: RankGroup | None = None
         self._folder = folder
         try:
             self._channel = connect(request["hub"], request["port"], request["secret"], request["timeout_s"])
@@ -88,9 +88,9 @@ class Among(Rank):
         caches = self.gather(_page_cache(self._folder))
         self.private_caches = len({str(cache) for cache in caches}) == self.size
         if self.sync == "ring":
-            with port() as number:
+            with reserve_port() as number:
                 addresses = self.gather(f"{self._address}:{number}")
-            self._group = Group(addresses, self.rank)
+            self._group = RankGroup(addresses, self.rank)
 
     def start(self) -> float:
         """Wait for all ranks; return the start of the run. The hub is notified at once, to bound the start."""
@@ -130,11 +130,11 @@ class Among(Rank):
 
     def _sums(self, tensors: Sequence[Any]) -> list[Any]:
         """Return the tensors summed by the hub; a new size in bytes is first announced to the hub."""
-        flat, shapes = packed(tensors)
+        flat, shapes = pack_tensors(tensors)
         if flat.nbytes != self._channel.payload_longest:
             self._meet_at("sizes", flat.nbytes)
             self._channel.payload_longest = flat.nbytes
-        return unpacked(self._meet_at("sum", payload=flat).payload, shapes)
+        return unpack_tensors(self._meet_at("sum", payload=flat).payload, shapes)
 
     def _meet_at(self, point: str, value: Any = None, payload: Any = b"") -> Message:
         self._tell({"at": point, "value": value}, payload)
@@ -153,7 +153,7 @@ class Among(Rank):
             raise RanksError(f"the hub of the ranks has gone: {error}") from error
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return the boot id, which only processes of one running kernel share; the name of the node if it is unknown."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
@@ -164,25 +164,25 @@ def boot() -> str:
 def _page_cache(folder: Path | None) -> list[Any]:
     """Return a key that two ranks share if and only if they share the page cache of the files of a folder."""
     device = [folder.stat().st_dev] if folder and has_own_cache(folder) else []
-    return [boot(), *device]
+    return [boot_id(), *device]
 
 
 _here: list[Rank] = [Rank()]
 
 
-def here() -> Rank:
+def this_rank() -> Rank:
     """Return the rank of this process in its run."""
     return _here[-1]
 
 
 @contextmanager
-def joined(request: Request) -> Iterator[Rank]:
+def join_ranks(request: RunRequest) -> Iterator[Rank]:
     """Yield this process's rank after it has joined the others, if any; at the end all ranks leave together."""
     rank_request = request.get("rank")
     if rank_request is None:
         yield Rank()
         return
-    among = Among(rank_request, Path(request["dataset"]) if "dataset" in request else None)
+    among = JoinedRank(rank_request, Path(request["dataset"]) if "dataset" in request else None)
     _here.append(among)
     try:
         among.prepare()
@@ -193,14 +193,14 @@ def joined(request: Request) -> Iterator[Rank]:
         among.close()
 
 
-def packed(tensors: Sequence[Any]) -> tuple[Any, Shapes]:
+def pack_tensors(tensors: Sequence[Any]) -> tuple[Any, Shapes]:
     """Return one float32 array of all tensors, one after the other, and the shapes of the tensors."""
     arrays = [np.asarray(tensor, np.float32) for tensor in tensors]
     flat = np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0, np.float32)
     return flat, [array.shape for array in arrays]
 
 
-def added(payloads: Sequence[memoryview]) -> Any:
+def sum_payloads(payloads: Sequence[memoryview]) -> Any:
     """Return the sum of float32 arrays, added in the given order, so that the result is always the same."""
     total = np.array(np.frombuffer(payloads[0], np.float32))
     for payload in payloads[1:]:
@@ -208,15 +208,15 @@ def added(payloads: Sequence[memoryview]) -> Any:
     return total
 
 
-def unpacked(payload: memoryview, shapes: Shapes) -> list[Any]:
-    """Return the arrays of these shapes from one array that `packed` made."""
+def unpack_tensors(payload: memoryview, shapes: Shapes) -> list[Any]:
+    """Return the arrays of these shapes from one array that `pack_tensors` made."""
     boundaries = np.cumsum([math.prod(shape) for shape in shapes], dtype=np.int64)
     parts = np.split(np.frombuffer(payload, np.float32), boundaries[:-1])
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)] if shapes else []
 
 
 @contextmanager
-def port() -> Iterator[int]:
+def reserve_port() -> Iterator[int]:
     """Yield a free TCP port, which no other call of this function gets during the block.
 
     TensorFlow listens on all addresses of a machine, so each rank on one machine needs its own port.
@@ -226,7 +226,7 @@ def port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-class Group:
+class RankGroup:
     """The ranks as a TensorFlow MultiWorkerMirroredStrategy on their processors: ``sync=ring``.
 
     Its servers need no secret: any process that reaches a server's port can run operations (also ``write_file``) as the
@@ -259,10 +259,10 @@ class Group:
         return self._strategy.run(add, args=(tensors,))
 
 
-def left_out(run: Run, own_rank: Rank) -> Run:
+def without_other_ranks(run: Run, own_rank: Rank) -> Run:
     """Return a run whose numbers of other processes' CPU and device use exclude the other ranks on this machine."""
     keys = ("device", "device_bytes", "device_use", "cpu_s", "readers_cpu_s")
-    own_report = {"boot": boot(), **{key: run.get(key) for key in keys}}
+    own_report = {"boot": boot_id(), **{key: run.get(key) for key in keys}}
     saved = [(target["source"], target["bytes"]) for target in run.get("targets", ())]
     reports = own_rank.gather({**own_report, "saved": saved})
     neighbours = [

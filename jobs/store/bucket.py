@@ -21,9 +21,9 @@ from typing import IO, Any, ClassVar, NamedTuple
 from jobs.errors import DamageError
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of
-from jobs.objects.client import ROOM_CURE, Client, DataError, MissingError, Stored
-from jobs.store.store import Entry, Put, StoredFile
-from jobs.store.transfer import Cap, How
+from jobs.objects.client import ROOM_CURE, Client, DataError, MissingError, StoredObject
+from jobs.store.store import PutResult, StoredFile, StoreEntry
+from jobs.store.transfer import BandwidthLimit, TransferOptions
 from jobs.system import files
 
 _OWN_NAME = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # below a name at the top
@@ -91,18 +91,20 @@ class Bucket:
         """Return the names up to the first slash."""
         return sorted({name.partition("/")[0] for name in self.entries()})
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:  # noqa: ARG002 - of a folder
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:  # noqa: ARG002 - of a folder
         """Return our objects below each name that `accepts` allows, by name."""
-        by_top: dict[str, dict[str, Entry]] = defaultdict(dict)
+        by_top: dict[str, dict[str, StoreEntry]] = defaultdict(dict)
         for name, entry in self.entries().items():
             top, _, key = name.partition("/")
             if accepts(top) and _OWN_NAME.fullmatch(key):
                 by_top[top][key] = entry
         return by_top
 
-    def entries(self, below: str = "") -> dict[str, Entry]:
+    def entries(self, below: str = "") -> dict[str, StoreEntry]:
         """Return all objects, or those below a name, by name."""
-        return {stored.key: Entry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)}
+        return {
+            stored.key: StoreEntry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)
+        }
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Return the content of an object."""
@@ -117,7 +119,7 @@ class Bucket:
         """Put an object."""
         self.client.put(name, data)
 
-    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
+    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
         """Put a file that `fill` makes in the folder for temporary files."""
         with tempfile.NamedTemporaryFile() as file:  # HDF5 opens it by its name
             fill(file)
@@ -125,7 +127,7 @@ class Bucket:
             file.flush()
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            return Put(size, self.client.put(name, Path(file.name)), sha256)
+            return PutResult(size, self.client.put(name, Path(file.name)), sha256)
 
     def sync(self) -> None:
         """Do nothing: objects are durable as soon as they are put."""
@@ -145,12 +147,12 @@ class Bucket:
         room = self.client.room()
         return room.most_bytes - room.used_bytes if room and room.most_bytes is not None else None
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
+    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Put the objects of the files that are missing or have another size; `problems` checks the content."""
-        cap, client, entries = Cap(how.mb_per_s), self.client, self.entries(below)
+        cap, client, entries = BandwidthLimit(how.mb_per_s), self.client, self.entries(below)
 
         def put(piece: _Piece) -> None:
-            with os.fdopen(files.opened(source / piece.file.name), "rb") as file:
+            with os.fdopen(files.open_file(source / piece.file.name), "rb") as file:
                 file.seek(piece.span.start)
                 data = file.read(len(piece.span))
             cap.take(len(data))
@@ -160,13 +162,13 @@ class Bucket:
         with ThreadPoolExecutor(how.streams) as pool:
             list(pool.map(put, missing))
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
+    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Return the problems of files, one text per bad file."""
         with ThreadPoolExecutor(how.streams) as pool:
             faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
             return [fault for fault in faults if fault]
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
         """Return whether all objects of these files exist with their sizes."""
         return all(_is_in(entries, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
 
@@ -175,7 +177,7 @@ class Bucket:
         for file, pieces in _by_file(listed):
             path = folder / file.name
             files.make_folder(path.parent, exist_ok=True, parents=True)
-            with files.whole(path, durable=False) as stream:
+            with files.write_whole(path, durable=False) as stream:
                 if fault := self._find_fault(below, file, pieces, stream.write):
                     raise DamageError(fault, "an older snapshot may be good")
 
@@ -187,7 +189,7 @@ class Bucket:
         try:
             for piece in pieces:
                 key = f"{below}/{piece.name}"
-                data = self.client.get(key, Stored(key, len(piece.span)))
+                data = self.client.get(key, StoredObject(key, len(piece.span)))
                 digest.update(data)
                 if write:
                     write(data)
@@ -209,5 +211,5 @@ def _by_file(listed: Sequence[StoredFile]) -> list[tuple[StoredFile, list[_Piece
     return [*pieces_of.values()]
 
 
-def _is_in(entries: dict[str, Entry], name: str, piece: _Piece) -> bool:
+def _is_in(entries: dict[str, StoreEntry], name: str, piece: _Piece) -> bool:
     return name in entries and entries[name].size == len(piece.span)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from jobs.store import transfer
-from jobs.store.store import Entry, Put, StoredFile
-from jobs.store.transfer import How
+from jobs.store.store import PutResult, StoredFile, StoreEntry
+from jobs.store.transfer import TransferOptions
 from jobs.system import files, page_cache
 
 
@@ -31,39 +31,43 @@ class Folder:
 
     def distrust(self) -> str:
         """Return why others may have changed the files; empty if only this user may write there."""
-        return files.distrust(self.root)
+        return files.reason_to_distrust(self.root)
 
     def names(self) -> list[str]:
         """Return the names at the top."""
-        return files.names(self.root)
+        return files.names_in_folder(self.root)
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:
         """Return the files named in `file_names`, in each top folder that `accepts` allows."""
-        statuses = files.statuses(self.root, filter(accepts, self.names()), file_names)
+        statuses = files.file_statuses(self.root, filter(accepts, self.names()), file_names)
         return {top: {name: _entry(status) for name, status in named.items()} for top, named in statuses.items()}
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, StoreEntry]:
         """Return all regular files, by relative name; links are not followed."""
-        return {name: _entry(status) for name, status in files.tree(self.root).items() if stat.S_ISREG(status.st_mode)}
+        return {
+            name: _entry(status)
+            for name, status in files.folder_tree(self.root).items()
+            if stat.S_ISREG(status.st_mode)
+        }
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Return the content of a regular file."""
-        return files.read(self.root / name, most_bytes)
+        return files.read_file(self.root / name, most_bytes)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file under a temporary name and rename it; both are durable."""
-        with files.whole(self.root / name) as file:
+        with files.write_whole(self.root / name) as file:
             file.write(data)
 
-    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
+    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
         """Write a file under a temporary name and rename it; not durable before `sync`."""
-        with files.whole(self.root / name, durable=False) as file:
+        with files.write_whole(self.root / name, durable=False) as file:
             fill(file)
-            return Put(file.seek(0, os.SEEK_END))
+            return PutResult(file.seek(0, os.SEEK_END))
 
     def sync(self) -> None:
         """Synchronise the file system."""
-        page_cache.sync(self.root)
+        page_cache.sync_file_system(self.root)
 
     def delete(self, *names: str) -> None:
         """Remove files, durably; missing ones are ignored, and links are not followed."""
@@ -85,7 +89,7 @@ class Folder:
         """Return the bytes that this user may still write, without regard to quotas."""
         return files.free_bytes(self.root)
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
+    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Copy files, and make them and all folder names above them durable; the folder `below` is new."""
         target = self.root / below
         parents = [self.root / parent for parent in reversed(Path(below).parents[:-1])]
@@ -94,14 +98,14 @@ class Folder:
         transfer.copy_files(source, target, [(file.name, file.size) for file in listed], how)
         transfer.sync_tree(target, [*reversed(parents), self.root], how.streams)
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
+    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Return the problems of files, one text per bad file.
 
         If the file system allows it, the files' pages are dropped first, so that the storage is read and not the
         memory.
         """
         folder = self.root / below
-        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.folder_tree(folder).items()}
         names = {name for name, kind in kinds.items() if kind != stat.S_IFDIR}
         problems = [f"{file.name} is missing" for file in listed if file.name not in names]
         problems += [f"{name} is not in the manifest" for name in sorted(names - {file.name for file in listed})]
@@ -115,10 +119,10 @@ class Folder:
                 problems.append(f"{file.name} has other bytes: its SHA-256 differs")
         return problems
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:  # noqa: ARG002
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:  # noqa: ARG002
         """Return True: a folder loses no file by itself, and `problems` finds damaged ones."""
         return True
 
 
-def _entry(status: os.stat_result) -> Entry:
-    return Entry(status.st_size, (status.st_mtime_ns, status.st_ino, status.st_ctime_ns), status.st_mtime)
+def _entry(status: os.stat_result) -> StoreEntry:
+    return StoreEntry(status.st_size, (status.st_mtime_ns, status.st_ino, status.st_ctime_ns), status.st_mtime)

@@ -18,7 +18,7 @@ from typing import IO, ClassVar, NamedTuple, Protocol, Self, TypedDict
 
 from jobs.errors import DatasetError
 from jobs.model import reading
-from jobs.store.transfer import How
+from jobs.store.transfer import TransferOptions
 from jobs.system import files, untrusted
 from jobs.terminal import visible
 
@@ -26,7 +26,7 @@ _MARKER_BYTES, _SHOWN_CHARACTERS = 1 << 20, 200
 _OWN_PREFIXES = (".tfio-", "..tfio-")  # prefixes of the names of locks and temporary markers
 
 
-class Entry(NamedTuple):
+class StoreEntry(NamedTuple):
     """An entry in the list of a store: size, identity and time of one file or object."""
 
     size: int
@@ -42,7 +42,7 @@ class StoredFile(NamedTuple):
     sha256: str
 
 
-class Put(NamedTuple):
+class PutResult(NamedTuple):
     """The result of a put: size in bytes, and for an object ETag and SHA-256 in hexadecimal."""
 
     size: int
@@ -64,13 +64,13 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """Return the sorted names of files and folders at the top."""
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:
         """Return the files in each top folder that `accepts` allows, by top folder and name below it.
 
         A bucket returns all our objects, a folder the files named in `file_names`. A folder that is a link has none.
         """
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, StoreEntry]:
         """Return all files, by name."""
 
     def read(self, name: str, most_bytes: int) -> bytes:
@@ -79,7 +79,7 @@ class Store(Protocol):
     def put(self, name: str, data: bytes) -> None:
         """Put bytes under a name, as a whole and durably; its folder exists."""
 
-    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
+    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
         """Put the file that `fill` writes, as a whole; durable only after `sync`. Its folder exists."""
 
     def sync(self) -> None:
@@ -94,13 +94,13 @@ class Store(Protocol):
     def free_bytes(self) -> int | None:
         """Return the number of free bytes; None if unknown."""
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
+    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Copy files of a folder below a name, durably; a bucket keeps the objects of an earlier attempt."""
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
+    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Read all files below a name; return the problems as texts, empty if all files are as listed."""
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
         """Return whether `entries` (from `folders`) have all these files; for a folder always True."""
 
 
@@ -154,21 +154,23 @@ class Journal:
 
     def __init__(self, store: Store, origin: Mapping[str, object]) -> None:
         self._store, self._origin = store, json.dumps(origin, sort_keys=True)
-        self._unwritten: dict[int, Put] = {}
+        self._unwritten: dict[int, PutResult] = {}
         self._flushed_at = time.monotonic()
 
-    def read(self, existing: Mapping[str, Entry], names: Sequence[str]) -> dict[int, Put]:
+    def read(self, existing: Mapping[str, StoreEntry], names: Sequence[str]) -> dict[int, PutResult]:
         """Return the journaled items that are `existing` under their `names` with equal size and ETag, by number.
 
         A part of the journal that is damaged, or has another origin, counts as empty.
         """
-        put: dict[int, Put] = {}
+        put: dict[int, PutResult] = {}
         for name in existing:
             with suppress(OSError, ValueError):
                 if name.startswith(JOURNAL_PREFIX):
-                    part = reading.checked(untrusted.json_value(self._store.read(name, _JOURNAL_PART_LONGEST)), _Part)
+                    part = reading.check_value(
+                        untrusted.json_value(self._store.read(name, _JOURNAL_PART_LONGEST)), _Part
+                    )
                     if part["origin"] == self._origin:
-                        put |= {number: Put(size, etag, digest) for number, size, etag, digest in part["put"]}
+                        put |= {number: PutResult(size, etag, digest) for number, size, etag, digest in part["put"]}
         entries = {number: existing.get(name) for number, name in enumerate(names) if number in put}
         return {
             number: put[number]
@@ -176,7 +178,7 @@ class Journal:
             if entry and put[number].size == entry.size and put[number].etag in (None, entry.identity)
         }
 
-    def add(self, put: Mapping[int, Put]) -> None:
+    def add(self, put: Mapping[int, PutResult]) -> None:
         """Add items that were put; every 5 seconds all new items are made durable and written to the journal."""
         self._unwritten.update(put)
         if time.monotonic() - self._flushed_at > _INTERVAL_S:

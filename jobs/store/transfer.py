@@ -22,7 +22,7 @@ _PRIVATE = 0o600  # mode of an incomplete copy
 _KEPT_MODE, _OWNER_READS = 0o755, 0o400  # bits of the source's mode that may stay; bit that its owner always gets
 
 
-class Cap:
+class BandwidthLimit:
     """A limit on the 10^6 bytes per second of all streams together; None: no limit."""
 
     def __init__(self, mb_per_s: float | None) -> None:
@@ -42,21 +42,21 @@ class Cap:
 
 
 @dataclass(frozen=True)
-class How:
+class TransferOptions:
     """The options of a transfer: the bandwidth limit (10^6 bytes/s, None: no limit) and the number of streams."""
 
     mb_per_s: float | None = None
     streams: int = 1
 
 
-def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How) -> None:
+def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: TransferOptions) -> None:
     """Copy files to another folder, in segments shared by the streams; the copies are not synced or verified.
 
     `sizes`: relative name and bytes of each file. A file that is shorter now leaves zeros, which the checksum reveals.
     Only the owner may read an incomplete copy; a complete copy has its source's mode without write access for others.
     Raises the OSError of the first segment that failed; files that were begun stay.
     """
-    cap, segments = Cap(how.mb_per_s), []
+    cap, segments = BandwidthLimit(how.mb_per_s), []
     for name, size in sizes:
         path = target / name
         for folder in reversed(Path(name).parents[:-1]):
@@ -93,7 +93,7 @@ def sync_files(paths: Iterable[Path], folders: Iterable[Path], streams: int = 1)
 
 def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
     """Make all files below a folder durable, then their names in it and, one by one, in the folders `above` it."""
-    kinds = {folder / name: stat.S_ISDIR(status.st_mode) for name, status in files.tree(folder).items()}
+    kinds = {folder / name: stat.S_ISDIR(status.st_mode) for name, status in files.folder_tree(folder).items()}
     folders = [path for path, is_folder in kinds.items() if is_folder]
     sync_files([path for path, is_folder in kinds.items() if not is_folder], [*folders, folder, *above], streams)
 
@@ -137,7 +137,7 @@ def hash_files(paths: Sequence[Path], *, streams: int = 1, cold: bool = False) -
         return list(pool.map(hash_file, paths))
 
 
-def _copy_range(source: int, target: int, span: range, cap: Cap) -> None:
+def _copy_range(source: int, target: int, span: range, cap: BandwidthLimit) -> None:
     view = memoryview(bytearray(_CHUNK))
     offset = span.start
     while offset < span.stop and (count := os.preadv(source, [view[: min(_CHUNK, span.stop - offset)]], offset)):
@@ -169,7 +169,7 @@ def _fsync(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    fd = files.opened(path, flags, _PRIVATE)
+    fd = files.open_file(path, flags, _PRIVATE)
     try:
         yield fd
     finally:

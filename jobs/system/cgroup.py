@@ -26,7 +26,7 @@ _NO_LIMIT_BYTES = 1 << 62
 
 
 @dataclass(frozen=True)
-class Throttled:
+class ThrottledTime:
     """How often and for how long the groups of this process were throttled since they were made."""
 
     periods: int  # number of periods in which the quota was used up
@@ -62,7 +62,7 @@ def memory_left_bytes(proc: Path = PROC) -> int | None:
     return min(amounts, default=None)
 
 
-def throttled_time(proc: Path = PROC) -> Throttled | None:
+def throttled_time(proc: Path = PROC) -> ThrottledTime | None:
     """Return how much this process's groups were throttled so far; None if no group has a quota.
 
     Of nested groups with quotas, the group with the longest time counts: a group waits while its parent group waits.
@@ -119,13 +119,13 @@ def _quota_of_group(group: Path) -> float | None:
     return None
 
 
-def _throttled_of_group(group: Path) -> Throttled | None:
+def _throttled_of_group(group: Path) -> ThrottledTime | None:
     values = dict(line.split(" ", 1) for line in read_lines(group / "cpu.stat") if " " in line)
     with suppress(KeyError, ValueError):
         seconds = (
             int(values["throttled_usec"]) / 1e6 if "throttled_usec" in values else int(values["throttled_time"]) / 1e9
         )
-        return Throttled(int(values["nr_throttled"]), seconds)
+        return ThrottledTime(int(values["nr_throttled"]), seconds)
     return None
 
 
@@ -142,7 +142,7 @@ _V1_KINDS = ("read_iops", "read_bps", "write_iops", "write_bps")
 _V2_KINDS = {"riops": "read_iops", "rbps": "read_bps", "wiops": "write_iops", "wbps": "write_bps"}
 
 
-class Limit(NamedTuple):
+class IoLimit(NamedTuple):
     """A limit that one group sets for one device."""
 
     device: str
@@ -151,14 +151,14 @@ class Limit(NamedTuple):
     group: str
 
 
-def io_limits(devices: Sequence[Device], proc: Path = PROC) -> list[Limit]:
+def io_limits(devices: Sequence[Device], proc: Path = PROC) -> list[IoLimit]:
     """Return the limits on these devices that act on this process."""
     names = {device.number: device.name for device in devices}
     groups = [*control_groups("blkio", proc)]
     own = next((group for group in groups if _is_version_1(group)), None)
     limits = [(own, *line) for line in _limits_of_version_1(own)] if own else []
     limits += [(group, *line) for group in groups for line in _limits_of_version_2(group)]
-    return [Limit(names[number], kind, per_s, str(group)) for group, number, kind, per_s in limits if number in names]
+    return [IoLimit(names[number], kind, per_s, str(group)) for group, number, kind, per_s in limits if number in names]
 
 
 def has_hidden_groups(proc: Path = PROC) -> bool:

@@ -1,6 +1,6 @@
 """Read the time of day and the kernel's own clocks; sleep with a timer that measures how late it ended.
 
-Durations are measured with `time.perf_counter`, or with `moment` if they begin and end in different processes.
+Durations are measured with `time.perf_counter`, or with `current_moment` if they begin and end in different processes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Moment(TypedDict):
     seconds: float
 
 
-def moment() -> Moment:
+def current_moment() -> Moment:
     """Return the current time."""
     return {"clock": clock_name(), "seconds": time.monotonic()}
 

@@ -29,7 +29,7 @@ class Mount:
     superblock: str = field(default="", compare=False)  # options of the file system, the same for all of its mounts
 
 
-class Use(NamedTuple):
+class DeviceRequests(NamedTuple):
     """The requests of all processes to a device since boot, and their times."""
 
     reads: int  # number of requests, after the kernel has merged neighbours
@@ -50,12 +50,12 @@ class Device:
 
     name: str
 
-    def use(self) -> Use:
+    def use(self) -> DeviceRequests:
         """Return the requests of all processes to the device since boot (Documentation/block/stat.rst)."""
         fields = [int(field) for field in read_kernel(self._statistics).split()]
         reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = fields[:11]
         discards, _, _, discard_ms, flushes, flush_ms = [*fields[11:17], *[0] * 6][:6]  # since Linux 4.18 and 5.5
-        return Use(
+        return DeviceRequests(
             reads, read_sectors * _SECTOR_BYTES, writes + discards, write_sectors * _SECTOR_BYTES, flushes,
             busy_ms / 1e3, (read_ms + write_ms + discard_ms) / 1e3, flush_ms / 1e3,
         )  # fmt: skip
@@ -102,9 +102,9 @@ class _Group(Device):
 
     devices: tuple[Device, ...] = ()
 
-    def use(self) -> Use:
+    def use(self) -> DeviceRequests:
         """Return the requests to all devices."""
-        return Use(*map(sum, zip(*(device.use() for device in self.devices), strict=True)))
+        return DeviceRequests(*map(sum, zip(*(device.use() for device in self.devices), strict=True)))
 
     @property
     def logical_block_bytes(self) -> int:

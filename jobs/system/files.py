@@ -40,7 +40,7 @@ class OddFileError(OSError):
         super().__init__(errno.EPERM, reason, str(path))
 
 
-def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
+def open_file(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
     """Open a regular file and return its descriptor; a file to write must be this user's, with one name.
 
     Raises OddFileError for a link, a FIFO, a device or a folder, and for a file to write that is another user's or has
@@ -62,8 +62,8 @@ def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
 
 
 @contextlib.contextmanager
-def followed(path: str) -> Iterator[int]:
-    """Open a file of the user's own data for reading, possibly through links; errors are those of `opened`."""
+def open_through_links(path: str) -> Iterator[int]:
+    """Open a file of the user's own data for reading, possibly through links; errors are those of `open_file`."""
     descriptor = os.open(path, os.O_RDONLY | (_SAFE_FLAGS & ~os.O_NOFOLLOW))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -99,7 +99,7 @@ def _explain(error: OSError, path: Path, parent: int) -> OSError:
     return OSError(error.errno, error.strerror, str(path))
 
 
-def is_below(name: str) -> bool:
+def is_possible_name_below(name: str) -> bool:
     """Return whether a relative name can be that of a file below its folder, without looking at the storage.
 
     Such a name has no ``..``, empty part, NUL or character that the file system cannot encode, and at most `DEEPEST`
@@ -112,14 +112,14 @@ def is_below(name: str) -> bool:
     return False
 
 
-def named(path: str | os.PathLike[str]) -> Path:
+def resolve_user_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file that the user named; links among its folders are resolved, a link at its end is not."""
     return Path(path).parent.resolve() / Path(path).name
 
 
-def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
+def read_file(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
     """Return the bytes of a regular file of the user `owner` with at most `largest` bytes; else raise OddFileError."""
-    with os.fdopen(opened(path), "rb") as file:
+    with os.fdopen(open_file(path), "rb") as file:
         status = os.fstat(file.fileno())
         if owner not in (None, status.st_uid):
             raise OddFileError(f"it is {user_name(status.st_uid)}'s", path)
@@ -140,15 +140,15 @@ class Stamp(NamedTuple):
     changed_ns: int
 
 
-def stamp(path: Path) -> Stamp:
+def file_stamp(path: Path) -> Stamp:
     """Return the stamp of a regular file; the file is opened, because only then an NFS client asks its server.
 
-    Errors are those of `opened`.
+    Errors are those of `open_file`.
     """
-    return _stamp(opened(path))
+    return _stamp(open_file(path))
 
 
-def stamps(folder: Path, name: str) -> dict[str, Stamp]:
+def file_stamps(folder: Path, name: str) -> dict[str, Stamp]:
     """Return the stamps of the regular files with one name in all folders within a folder, by the folders' names.
 
     Files that cannot be opened, or are reached by a link, are left out. Raises OSError if the folder cannot be read.
@@ -173,7 +173,7 @@ def _stamp(descriptor: int) -> Stamp:
 
 
 @contextlib.contextmanager
-def whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> Iterator[BinaryIO]:
+def write_whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> Iterator[BinaryIO]:
     """Write a file that appears when the block ends; if the block fails, the old file stays."""
     temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
     with _opened_folder(path.parent) as folder:
@@ -195,26 +195,26 @@ def whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> Iterat
             _sync_descriptor(folder)
 
 
-def write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text, whole and durably."""
-    with whole(path) as file:
+    with write_whole(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
     """Write `value` as JSON, whole and durably; without `indent` it is ten times faster."""
-    write(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
+    write_text(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 
-def append(path: Path) -> BinaryIO:
+def open_to_append(path: Path) -> BinaryIO:
     """Open a file of this user to append to it; make it if it is missing."""
-    return os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+    return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
 
 
-def begin(path: Path) -> int:
+def open_new(path: Path) -> int:
     """Open a new file for writing and return its descriptor; a file or link with this name is removed first."""
     remove(path, missing_ok=True)
-    return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
+    return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
 
 
 def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, mode: int = _FOLDER_MODE) -> None:
@@ -231,7 +231,7 @@ def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, 
         pass
 
 
-def distrust(folder: Path) -> str:
+def reason_to_distrust(folder: Path) -> str:
     """Return why another user may have made files in a folder; empty if only this user or root may write there."""
     with _opened_folder(folder) as descriptor:
         status, parent_status = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
@@ -252,13 +252,13 @@ def user_name(number: int) -> str:
         return f"user {number}"
 
 
-def names(folder: Path) -> list[str]:
+def names_in_folder(folder: Path) -> list[str]:
     """Return the sorted names in a folder."""
     with _readable(folder) as descriptor:
         return sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor
 
 
-def tree(folder: Path) -> dict[str, os.stat_result]:
+def folder_tree(folder: Path) -> dict[str, os.stat_result]:
     """Return the status of all files and folders below a folder, by relative path; links are listed, not followed.
 
     Raises OddFileError for more than `DEEPEST` nested folders.
@@ -277,7 +277,7 @@ def tree(folder: Path) -> dict[str, os.stat_result]:
     return dict(sorted(entries.items()))
 
 
-def statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, os.stat_result]]:
+def file_statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, os.stat_result]]:
     """Return the status of the regular files with these names in each of the folders `above` within a folder.
 
     A link or a file among `above` has no names; a folder that was just removed is left out.

@@ -38,7 +38,7 @@ MARKER = ".tfio-emulated.json"
 """File at the top of an emulated file system; its facts cannot get lost, because they are part of the storage."""
 
 SERVING = ".serving"
-"""End of the name of a file beside an image, with the costs of serving the storage (`Costs`)."""
+"""End of the name of a file beside an image, with the costs of serving the storage (`ServingCosts`)."""
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
 _MOST_LINKS = 40  # path_resolution(7)
@@ -66,7 +66,7 @@ def emulated_storage(path: Path) -> dict[str, Any] | None:
     if point == UNKNOWN:
         return None
     try:
-        facts = untrusted.json_value(files.read(Path(point, MARKER), _LARGEST_BYTES, owner=ROOT))
+        facts = untrusted.json_value(files.read_file(Path(point, MARKER), _LARGEST_BYTES, owner=ROOT))
     except (FileNotFoundError, NotADirectoryError, files.OddFileError):
         return None
     except (OSError, ValueError):
@@ -91,7 +91,7 @@ def _is_model(model: object) -> bool:
     return names_are_valid and model.get("kind") in KINDS and all(valid)
 
 
-class Served(TypedDict):
+class ServerReport(TypedDict):
     """The report of a model's server: its parameters, and its requests since its start."""
 
     kind: str
@@ -114,7 +114,7 @@ class Served(TypedDict):
 _Cost = Annotated[float, Meta(ge=0)]
 
 
-class Costs(TypedDict):
+class ServingCosts(TypedDict):
     """The CPU seconds of the kernel to serve a storage, as ``testbed up`` measured them on this machine."""
 
     request_cpu_s: _Cost
@@ -122,13 +122,13 @@ class Costs(TypedDict):
     written_gb_cpu_s: _Cost
 
 
-class Account(NamedTuple):
+class RequestAccount(NamedTuple):
     """The requests of all processes to an emulated storage."""
 
     name: str
-    counts: dict[str, float]  # so far, as in `Served`
+    counts: dict[str, float]  # so far, as in `ServerReport`
     pid: int  # process of its model's server; 0 if only the kernel serves it
-    costs: Mapping[str, float]  # `Costs`; empty if unknown
+    costs: Mapping[str, float]  # `ServingCosts`; empty if unknown
 
 
 _COUNTED = (
@@ -145,7 +145,7 @@ _COUNTED = (
 )
 
 
-def account_of_storage(path: Path) -> Account | None:
+def account_of_storage(path: Path) -> RequestAccount | None:
     """Return the account of the emulated storage that holds `path`; None if its device cannot be seen.
 
     Raises the errors of `ask_server`.
@@ -156,19 +156,19 @@ def account_of_storage(path: Path) -> Account | None:
         return None
     if model := _model_of(device):
         report: dict[str, Any] = {**ask_server(model)}
-        return Account(model.stem, {key: report[key] for key in _COUNTED}, report["pid"], _read_costs(model))
+        return RequestAccount(model.stem, {key: report[key] for key in _COUNTED}, report["pid"], _read_costs(model))
     counts: dict[str, float] = {**device.use()._asdict(), "cpu_s": 0.0}
-    return Account(file.stem, {key: counts[key] for key in _COUNTED if key in counts}, 0, _read_costs(file))
+    return RequestAccount(file.stem, {key: counts[key] for key in _COUNTED if key in counts}, 0, _read_costs(file))
 
 
 def _read_costs(file: Path) -> Mapping[str, float]:
     """Return the costs in the file beside an image; empty without a complete file of root's."""
     try:
-        text = files.read(file.with_suffix(SERVING), _LARGEST_BYTES, owner=ROOT)
-        costs: Mapping[str, Any] = reading.checked(untrusted.json_value(text), Costs)
+        text = files.read_file(file.with_suffix(SERVING), _LARGEST_BYTES, owner=ROOT)
+        costs: Mapping[str, Any] = reading.check_value(untrusted.json_value(text), ServingCosts)
     except (OSError, ValueError):
         return {}
-    return {key: costs[key] for key in Costs.__annotations__}
+    return {key: costs[key] for key in ServingCosts.__annotations__}
 
 
 def model_behind(path: Path) -> Path | None:
@@ -179,8 +179,8 @@ def model_behind(path: Path) -> Path | None:
 def silent_model(path: Path) -> Path | None:
     """Return the folder of the model below `path` if it does not answer: an access to such a storage may hang.
 
-    Only the name of `path` and the list of mounts are used. Links are followed one by one; each target is checked so
-    before it is accessed.
+    Only the name of `path` and the list of mounts are used. Links are followed one by one; each target is checked in
+    this way before it is accessed.
     """
     path = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -214,18 +214,18 @@ def _model_of(device: Device | None) -> Path | None:
     return file.parent if file and is_model else None
 
 
-def ask_server(model: Path, patience_s: float | None = None) -> Served:
+def ask_server(model: Path, patience_s: float | None = None) -> ServerReport:
     """Return the report of a model's server.
 
     Raises OSError if it has ended or does not answer within `patience_s` (None: 3 s), UntrustedError for an invalid
     answer.
     """
     patience_s = _PATIENCE_S if patience_s is None else patience_s
-    answers: list[Served | Exception] = []
+    answers: list[ServerReport | Exception] = []
 
     def ask() -> None:
         try:
-            answers.append(reading.read(model / STATE, Served))
+            answers.append(reading.read_json(model / STATE, ServerReport))
         except Exception as error:  # noqa: BLE001 - raised by the waiting thread
             answers.append(error)
 

@@ -27,7 +27,7 @@ _NO_STRIPES = "storage.stripe_count=null storage.stripe_size_mib=null leaves str
 
 
 @dataclass(frozen=True)
-class Layout:
+class StripeLayout:
     """The requested stripes."""
 
     # Number of targets (OSTs) of a file, -1 for all; None: the default of the file system.
@@ -48,21 +48,21 @@ class Layout:
         )
 
 
-def set_layout(folder: Path, layout: Layout) -> None:
+def set_layout(folder: Path, layout: StripeLayout) -> None:
     """Make a folder whose files will have a layout; a folder with files keeps its layout."""
     files.make_folder(folder, exist_ok=True, parents=True)
-    if files.names(folder):  # files get their layout when they are made
+    if files.names_in_folder(folder):  # files get their layout when they are made
         return
     options = [] if layout.stripe_count is None else ["-c", str(layout.stripe_count)]
     options += [] if layout.stripe_size_mib is None else ["-S", f"{layout.stripe_size_mib}M"]
     _run_lfs("setstripe", *options, str(folder))
 
 
-def read_layout(folder: Path, file: Path, layout: Layout) -> dict[str, Any] | None:
+def read_layout(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any] | None:
     """Return the layout for new files of `folder`, and the layout of `file`.
 
     The result has ``folder`` and ``file``, each as from `parse_getstripe`; None if no layout was requested and lfs
-    fails. Raises DatasetError if the requested layout cannot be read back, or `file` has another one.
+    fails. Raises DatasetError if the requested layout cannot be read back, or if `file` has another layout.
     """
     try:
         layouts = {
@@ -77,7 +77,7 @@ def read_layout(folder: Path, file: Path, layout: Layout) -> dict[str, Any] | No
     return layouts
 
 
-def stripe_folder(folder: Path, file: Path, layout: Layout) -> dict[str, Any]:
+def stripe_folder(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any]:
     """Return how files are striped on Lustre; empty on another file system if no stripes are requested."""
     if not layout.is_requested and mount_of(folder).fstype != FSTYPE:
         return {}
@@ -98,7 +98,7 @@ def parse_getstripe(text: str) -> dict[str, Any]:
     return {name: int(pairs[lfs_name]) for lfs_name, name in _NUMBERS.items()} | {"pool": pool}
 
 
-def _require_layout(file: Path, layouts: dict[str, Any], layout: Layout) -> None:
+def _require_layout(file: Path, layouts: dict[str, Any], layout: StripeLayout) -> None:
     count = None if layout.stripe_count == EVERY_TARGET else layout.stripe_count
     size = None if layout.stripe_size_mib is None else layout.stripe_size_mib * _MIB
     for key, requested in (("stripe_count", count), ("stripe_size_bytes", size)):
@@ -115,7 +115,7 @@ def _run_lfs(*arguments: str) -> str:
         message = f"there is no program lfs on this machine for `lfs {arguments[0]}`"
         raise DatasetError(message, f"install or load the Lustre client's tools; {_NO_STRIPES}")
     try:
-        completed = programs.run([program, *arguments], timeout=_TIMEOUT_S)
+        completed = programs.run_program([program, *arguments], timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         message = f"`lfs {' '.join(arguments)}` did not answer within {_TIMEOUT_S} s"
         raise DatasetError(message, "see whether the file system is well, then give the same command again") from error

@@ -141,7 +141,7 @@ class Residency:
         return self.resident / self.pages if self.pages else 0.0
 
 
-def sync(folder: Path) -> None:
+def sync_file_system(folder: Path) -> None:
     """Write the dirty pages of the file system under `folder` to its device: ``syncfs(2)``."""
     fd = os.open(folder, os.O_RDONLY)
     try:
@@ -152,7 +152,7 @@ def sync(folder: Path) -> None:
         os.close(fd)
 
 
-def evict(paths: Iterable[Path]) -> None:
+def evict_pages(paths: Iterable[Path]) -> None:
     """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are skipped."""
     for path in paths:
         with contextlib.suppress(OSError):
@@ -165,11 +165,11 @@ def evict(paths: Iterable[Path]) -> None:
 
 def drop_from_cache(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
     """Drop the pages of `paths`, and return the residency of the `requested` ones; `folder` holds all of them."""
-    evict(paths)
+    evict_pages(paths)
     remaining = residency(requested)
     if remaining.fraction != 0:  # dirty pages must be written before they can be dropped
-        sync(folder)
-        evict(paths)
+        sync_file_system(folder)
+        evict_pages(paths)
         remaining = residency(requested)
     return remaining
 

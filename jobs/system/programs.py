@@ -32,7 +32,7 @@ _CHECKOUT = Path(__file__).parents[2]
 _KILLED_END_S = 1.0  # time in which a killed process ends, unless it waits for a device
 
 
-def python(*words: str) -> list[str]:
+def python_command(*words: str) -> list[str]:
     """Return a command of this Python that imports no module from the current folder.
 
     The exception is the root of a checkout, which may not be installed: there the modules of this project are needed.
@@ -40,7 +40,7 @@ def python(*words: str) -> list[str]:
     return [sys.executable, *([] if Path().samefile(_CHECKOUT) else ["-P"]), *words]
 
 
-def run(
+def run_program(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
     *,
@@ -85,7 +85,7 @@ ENDING_S = _GRACE_S + _KILL_S + 5.0
 _libc = ctypes.CDLL(None)
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """The end of a program and of all processes that it started, and their work together."""
 
     exit: int | None  # exit code of the program; None: a signal ended it
@@ -101,13 +101,13 @@ class Ended(NamedTuple):
     error: str  # why the program could not be started; empty if it was started
 
 
-class Keeper:
+class ProgramKeeper:
     """The handle of the keeper of one program; `begin` starts the program."""
 
     def __init__(self, argv: Sequence[str], folder: str, environment: Mapping[str, str], output: int) -> None:
         """Start the keeper, which then waits for `begin`; the program's output goes to the descriptor `output`."""
         self._process = subprocess.Popen(
-            python("-m", "jobs.system.programs", str(os.getpid()), str(output)),
+            python_command("-m", "jobs.system.programs", str(os.getpid()), str(output)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(output,),
@@ -133,13 +133,13 @@ class Keeper:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
-    def wait(self) -> Ended:
+    def wait(self) -> ProgramEnd:
         """Wait until all processes have ended; return their end and account."""
         line = self._answer.readline()
         self._process.wait()
         if not line:
             raise ChildProcessError("the keeper of the program was killed")
-        return Ended(**json.loads(line))
+        return ProgramEnd(**json.loads(line))
 
     def close(self) -> None:
         """End the remaining processes and the keeper; a keeper that has not begun ends when its input is closed."""
@@ -180,7 +180,7 @@ class _Processes:
         self._stopped = False
         self._program_end_s = self._last_end_s = 0.0
 
-    def run(self) -> Ended:
+    def run(self) -> ProgramEnd:
         """Start the program, and wait for it and all processes that it starts; SIGTERM ends them."""
         start_s, error = time.perf_counter(), ""
         try:
@@ -191,7 +191,7 @@ class _Processes:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
         program_end_s = self._program_end_s or time.perf_counter()
-        return Ended(
+        return ProgramEnd(
             exit=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             program_s=program_end_s - start_s,

@@ -57,7 +57,7 @@ _FEW_BYTES = 1 << 16
 _PAGE_FAULT = -1  # a wait outside system calls
 
 
-class Wait(NamedTuple):
+class ThreadState(NamedTuple):
     """The state of one thread, and the kernel's function in which it waits (empty: unknown)."""
 
     kind: str
@@ -78,7 +78,7 @@ class Threads:
         self._at_rest: dict[str, str] = {}  # `schedstat` of each thread that waited for work
         self._bytes_before = {name: _read_bytes(name) for name in _thread_names()}  # before the run
 
-    def list_waits(self) -> Iterator[Wait]:
+    def list_waits(self) -> Iterator[ThreadState]:
         """Yield the state of each thread; raise OSError if this kernel, or this user, cannot see it."""
         if _CALLS is None:
             raise PermissionError(0, f"system calls of {platform.machine()} are unknown")
@@ -91,22 +91,22 @@ class Threads:
                     if Path(_TASKS, name).exists():  # the thread has not ended: this kernel lacks the file
                         raise
 
-    def _wait_of(self, name: str, calls: _Calls) -> Wait:
+    def _wait_of(self, name: str, calls: _Calls) -> ThreadState:
         schedstat = _read_thread_file(name, "schedstat")
         if self._at_rest.get(name) == schedstat:
-            return Wait(WORK)
+            return ThreadState(WORK)
         call = _read_thread_file(name, "syscall")
         if call == "running":
-            return Wait(RUNNING)
+            return ThreadState(RUNNING)
         function = _read_thread_file(name, "wchan")
         if function.startswith(_HOLDERS):
-            return Wait(HELD, function)
+            return ThreadState(HELD, function)
         kind = self._classify_wait(name, [int(word, 0) for word in call.split()], calls)
         if kind == WORK and not schedstat.startswith("0 0 "):  # a kernel that does not count it
             self._at_rest[name] = schedstat
         if kind == IDLE_DEVICE and not self._is_idle(name, call, schedstat):
             kind = STORAGE
-        return Wait(kind, function)
+        return ThreadState(kind, function)
 
     def _classify_wait(self, name: str, call: Sequence[int], calls: _Calls) -> str:
         """Return the state of a waiting thread; `IDLE_DEVICE` means a read of the run's data, to be checked further."""

@@ -91,7 +91,7 @@ def traffic_counters(path: Path) -> dict[str, Traffic]:
     return counters | ({client.name: client.traffic} if client else {})
 
 
-class Written:
+class WrittenBytes:
     """The bytes that all processes write to the storage of a folder, from now until `settle`.
 
     `source` is the name of the counter; None if there is none, or if `folder` is None. `below` has the names of

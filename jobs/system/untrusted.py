@@ -42,14 +42,14 @@ class UntrustedError(ValueError):
     """Raised for invalid content; the message says what is wrong, but not in which file."""
 
 
-def opened(path: Path, most_bytes: int) -> BinaryIO:
-    """Open a regular file of at most `most_bytes`; the path of the user is given resolved (`files`).
+def open_bounded(path: Path, most_bytes: int) -> BinaryIO:
+    """Open a regular file of at most `most_bytes`; a path that the user named is resolved before (`resolve_user_path`).
 
     Raises UntrustedError for a link, a pipe, a device, a folder or a larger file; OSError for a missing or unreadable
     file.
     """
     try:
-        file = os.fdopen(files.opened(path), "rb")
+        file = os.fdopen(files.open_file(path), "rb")
     except files.OddFileError as error:
         raise UntrustedError(error.strerror) from error
     if os.fstat(file.fileno()).st_size > most_bytes:
@@ -58,10 +58,10 @@ def opened(path: Path, most_bytes: int) -> BinaryIO:
     return file
 
 
-def content(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a regular file of at most `most_bytes`; errors are those of `opened`."""
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a regular file of at most `most_bytes`; errors are those of `open_bounded`."""
     try:
-        return files.read(path, most_bytes)
+        return files.read_file(path, most_bytes)
     except files.OddFileError as error:
         raise UntrustedError(error.strerror) from error
 
@@ -141,7 +141,7 @@ def _is_too_large(value: float) -> bool:
     return not abs(value) <= _LARGEST_NUMBER  # true for NaN, too
 
 
-def arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
+def read_arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz by name, with at most `most_bytes` unpacked; no object is unpickled.
 
     The head of a member is not trusted: its shape must match the number of its bytes before memory is allocated.
@@ -171,7 +171,7 @@ def _read_array(data: bytes) -> NDArray[Any]:
     return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
-def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield each file below a folder, sorted within its folder, with the status of the target of a link.
 
     Each folder is entered once, even if several links lead to it; names that begin with a dot are left out. A link

@@ -33,7 +33,7 @@ def curve(storage, by_threads, **settings):
 
 def checklist(*made):
     """Return all verdicts on these records."""
-    return judge_claim.checklist(*frames(*made)[:2])
+    return judge_claim.judge_all_claims(*frames(*made)[:2])
 
 
 def rows_of(claims, *made):

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from analysis import processes
 from analysis.figures.kit import save
 from analysis.records.record import record_of
-from jobs.judging.judge import judged
+from jobs.judging.judge import judge_record
 
 CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 _RECORD, _RUN = json.dumps(CONTRACT), json.dumps(CONTRACT["runs"][0])  # read anew in a third of the time of a copy
@@ -27,7 +27,7 @@ JUDGED = "elapsed_s_with_fork"
 
 def parse(value, folder=Path()):
     """Return the record as the analysis has it, judged by its own terms."""
-    return record_of(judged(value, value["terms"]), folder)
+    return record_of(judge_record(value, value["terms"]), folder)
 
 
 def scattered(value):
@@ -150,6 +150,6 @@ def rows_of(path):
 
 def leave_unrendered(patch):
     """Let figures be made, in this process, and not be rendered: their PDF, PNG and SVG are empty."""
-    patch.setattr(save, "rendered", lambda *_: b"")
-    patch.setattr(save, "inline", lambda *_: Markup())
-    patch.setattr(processes, "processors", lambda: 1)
+    patch.setattr(save, "render_figure", lambda *_: b"")
+    patch.setattr(save, "inline_svg", lambda *_: Markup())
+    patch.setattr(processes, "processor_count", lambda: 1)

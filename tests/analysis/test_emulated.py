@@ -49,8 +49,8 @@ def test_the_panels_titles_leave_each_other_room():
 
 @pytest.mark.parametrize("label", ["hdd (emulated)", "HDD", "hdd (root=/x)", "hdd"])
 def test_a_label_has_the_look_and_the_place_of_its_storage(label):
-    assert storage_colours.look(label) == storage_colours.KNOWN["hdd"]
-    assert paper.place(label)[0] == paper.place("hdd")[0] == 0
+    assert storage_colours.look_of_storage(label) == storage_colours.KNOWN["hdd"]
+    assert paper.storage_sort_key(label)[0] == paper.storage_sort_key("hdd")[0] == 0
 
 
 def test_of_a_model_every_place_says_that_it_is_one(tmp_path, capsys):

@@ -19,12 +19,12 @@ ROOT = Path(__file__).parents[2]
 _FOREVER = """
 import os, signal
 from analysis import processes
-processes.processors = lambda: 3
+processes.processor_count = lambda: 3
 def work(number):
     os.write(1, b"here\\n")  # whole, also beside the others'
     signal.pause()
 if __name__ == "__main__":
-    with processes.spread(work, range(9), 1) as results:
+    with processes.spread_jobs(work, range(9), 1) as results:
         list(results)
 """
 
@@ -59,9 +59,9 @@ def _squared(number):
     ("processors", "jobs", "beside"), [(1, 9, 0), (2, 9, 1), (4, 9, 3), (9, 9, 3), (3, 2, 0), (3, 3, 2)]
 )
 def test_others_work_beside_it_where_it_is_worth_it_and_results_keep_their_order(monkeypatch, processors, jobs, beside):
-    monkeypatch.setattr(processes, "processors", lambda: processors)
+    monkeypatch.setattr(processes, "processor_count", lambda: processors)
 
-    with processes.spread(_squared, range(jobs), 3) as results:
+    with processes.spread_jobs(_squared, range(jobs), 3) as results:
         assert len(psutil.Process().children()) == beside
         assert list(results) == [each**2 for each in range(jobs)]
     assert psutil.Process().children() == []
@@ -69,13 +69,13 @@ def test_others_work_beside_it_where_it_is_worth_it_and_results_keep_their_order
 
 @pytest.mark.parametrize("processors", [1, 3])
 def test_processes_that_wait_for_a_task_have_none_of_what_was_made_since(monkeypatch, processors):
-    monkeypatch.setattr(processes, "processors", lambda: processors)
+    monkeypatch.setattr(processes, "processor_count", lambda: processors)
     monkeypatch.setattr(sys.modules[__name__], "_made", [])
 
     with processes.Helpers() as helpers:
         helpers.start()
         _made.append(1)
-        with processes.spread(_who, range(9), 3, helpers) as results:
+        with processes.spread_jobs(_who, range(9), 3, helpers) as results:
             found = list(results)
             assert len(psutil.Process().children()) == processors - 1
 
@@ -84,9 +84,9 @@ def test_processes_that_wait_for_a_task_have_none_of_what_was_made_since(monkeyp
 
 
 def test_an_error_of_a_job_is_raised_wherever_it_was_done(monkeypatch):
-    monkeypatch.setattr(processes, "processors", lambda: 3)
+    monkeypatch.setattr(processes, "processor_count", lambda: 3)
 
-    with pytest.raises(ZeroDivisionError), processes.spread(_reciprocal, range(9), 3) as results:
+    with pytest.raises(ZeroDivisionError), processes.spread_jobs(_reciprocal, range(9), 3) as results:
         list(results)
 
 
@@ -115,10 +115,10 @@ def _slow(number):
 
 
 def test_a_process_waits_neither_for_jobs_nor_until_its_results_are_taken(monkeypatch):
-    monkeypatch.setattr(processes, "processors", lambda: 2)
+    monkeypatch.setattr(processes, "processor_count", lambda: 2)
     here = []
 
-    with processes.spread(lambda number: here.append(number) or b"x" * 10**6, range(5), 1) as results:
+    with processes.spread_jobs(lambda number: here.append(number) or b"x" * 10**6, range(5), 1) as results:
         time.sleep(1)  # more than a pipe holds, of each of the five jobs
         assert len(list(results)) == 5
 
@@ -126,10 +126,10 @@ def test_a_process_waits_neither_for_jobs_nor_until_its_results_are_taken(monkey
 
 
 def test_who_asks_for_no_result_waits_for_none_and_nothing_is_said(monkeypatch, capfd):
-    monkeypatch.setattr(processes, "processors", lambda: 3)
+    monkeypatch.setattr(processes, "processor_count", lambda: 3)
     started = time.perf_counter()
 
-    with processes.spread(_slow, range(99), 1):
+    with processes.spread_jobs(_slow, range(99), 1):
         pass
 
     assert time.perf_counter() - started < 10
@@ -137,11 +137,11 @@ def test_who_asks_for_no_result_waits_for_none_and_nothing_is_said(monkeypatch, 
 
 
 def test_a_process_that_is_killed_is_an_error_with_a_cure(monkeypatch):
-    monkeypatch.setattr(processes, "processors", lambda: 2)
+    monkeypatch.setattr(processes, "processor_count", lambda: 2)
 
     with (
         pytest.raises(AnalysisError, match="was killed\n\nhint: there may be too little memory"),
-        processes.spread(_die_but, [os.getpid()] * 9, 1) as results,
+        processes.spread_jobs(_die_but, [os.getpid()] * 9, 1) as results,
     ):
         list(results)
 

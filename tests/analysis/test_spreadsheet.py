@@ -13,7 +13,7 @@ from analysis import spreadsheet
 def test_names_and_texts_that_a_spreadsheet_would_run_are_written_as_text_even_beside_their_like():
     frame = pd.DataFrame({"=n": ["=x", "'=x"], "'=n": pd.Categorical(["=x", "'=x"]), "rate": [-1.5, 2.0]})
 
-    assert spreadsheet.csv(frame).decode() == "'=n,'=n,rate\n'=x,'=x,-1.5\n'=x,'=x,2.0\n"
+    assert spreadsheet.frame_as_csv(frame).decode() == "'=n,'=n,rate\n'=x,'=x,-1.5\n'=x,'=x,2.0\n"
 
 
 _ODD = st.sampled_from([1, 1.0, True, 0, -0.0, False, 2**70, math.nan, math.inf, None, pd.NA, "1", 'a,"b', (1, "a")])
@@ -36,4 +36,4 @@ def test_values_of_each_type_are_written_as_pandas_writes_them_however_many_line
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spreadsheet, "AT_ONCE", most)
-        assert spreadsheet.csv(frame).decode() == frame.to_csv(index=False, lineterminator="\n")
+        assert spreadsheet.frame_as_csv(frame).decode() == frame.to_csv(index=False, lineterminator="\n")

@@ -1,7 +1,7 @@
 """Records of the mini-application as the campaign writes them, made from the example that holds the contract."""
 
-from analysis.figures.all import specs
-from analysis.frames import tables
+from analysis.figures.all import chart_specs
+from analysis.frames import frames_of_records
 from tests.analysis.record_factory import id_of, of_benchmark, parse, record, run
 
 BENCHMARK = {
@@ -90,7 +90,7 @@ def trace_of(sources, tail=0):
 def frames(*made, folder=None):
     """Return the medians, the runs and the folders of records."""
     homes = {id_of(each): folder / "records" / id_of(each) if folder else None for each in made}
-    return *tables([parse(each) for each in made]), homes
+    return *frames_of_records([parse(each) for each in made]), homes
 
 
 def table_of(*made):
@@ -104,7 +104,7 @@ def row_of(made, *others):
 
 def figures_of(*made, folder=None):
     """Return the specs of records by file name."""
-    return {spec.stem: spec for spec in specs(*frames(*made, folder=folder))}
+    return {spec.stem: spec for spec in chart_specs(*frames(*made, folder=folder))}
 
 
 def drawn(kind, *made):

@@ -18,9 +18,9 @@ from campaign import console
 from campaign.cells import cell_plan
 from campaign.cells.folder import open_or_create
 from campaign.config.collect import collect_points, make_cells
-from campaign.storage.datasets import datasets
+from campaign.storage.datasets import prepare_datasets
 from campaign.worker.__main__ import Worker
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from jobs.system.clock import utc_now
 from tests.campaign.fake_template import FakeTemplate
 
@@ -71,9 +71,9 @@ def request(*words: str) -> dict[str, Any]:
         folder = open_or_create(Path(place, "results"))[0]
         entries = cell_plan.make_plan(cells, conduct, folder).to_do
         with console.progress() as progress:
-            data = datasets(entries, folder, progress, redo=False)
+            data = prepare_datasets(entries, folder, progress, redo=False)
         template = FakeTemplate()
-        asked = Request(folder, conduct, "bench", utc_now(), words)
+        asked = CampaignCall(folder, conduct, "bench", utc_now(), words)
         Worker(folder, asked.work_list("local", entries, data), template).run_all()
     return {**template.asked[0][0], "trace": None}
 

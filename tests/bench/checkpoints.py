@@ -130,14 +130,14 @@ class _Way:
             from jobs.checkpoints import lease  # noqa: PLC0415
             from jobs.store.folder import Folder  # noqa: PLC0415
 
-            with lease.lock(Folder(Path(self._fast)), "drainer"):
+            with lease.folder_lock(Folder(Path(self._fast)), "drainer"):
                 pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
-        from jobs.checkpoints.buffer import BurstBuffer, Direct  # noqa: PLC0415
+        from jobs.checkpoints.buffer import BurstBuffer, DirectTarget  # noqa: PLC0415
         from jobs.checkpoints.saver import BackgroundSaver, Saver  # noqa: PLC0415
 
-        self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else Direct(self._slow)
+        self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else DirectTarget(self._slow)
         state = _variables(self._width)
         if "async" in self._way:
             saver: Saver = BackgroundSaver(state, self._open, self._every, in_flight=1)

@@ -41,7 +41,7 @@ def bare(argument: dict[str, Any]) -> dict[str, Any]:
     options.threading.private_threadpool_size = threads
     pipeline = tf.data.Dataset.from_tensor_slices([str(path) for path in paths]).shuffle(len(paths), seed=0)
     pipeline = pipeline.map(load, num_parallel_calls=threads).ignore_errors().batch(64).with_options(options)
-    page_cache.evict(paths)
+    page_cache.evict_pages(paths)
     iterator = iter(pipeline)
     images = 0
     start = time.perf_counter()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.data.readers import Part, opened
+from jobs.data.readers import Part, open_reader
 from jobs.data.synthetic_hdf5 import ClimateSpec
 from jobs.system import page_cache
 from tests.bench.bench import Figure, said
@@ -47,7 +47,7 @@ def measure(files: int, height: int, width: int, turns: int) -> Iterator[Figure]
             with Path(folder, f"{place:04}.h5").open("w+b") as file:
                 spec.write(file, place)
             Path(folder, f"{place:04}.raw").write_bytes(os.urandom(4 * 5 * height * width))
-        page_cache.sync(Path(folder))
+        page_cache.sync_file_system(Path(folder))
         script = "import sys; from tests.bench import hdf5; hdf5.compare(sys.argv[1], int(sys.argv[2]))"
         rates = json.loads(said([sys.executable, "-c", script, folder, str(turns)]).splitlines()[-1])
     for cache, ways in rates.items():
@@ -65,7 +65,7 @@ def compare(folder: str, turns: int) -> None:
     for _ in range(turns + 1):  # the first one is TensorFlow's first use
         for cache, ways in rates.items():
             for name in ("h5py_threads", "h5py_pool", "h5py_shared", "offsets"):
-                with opened(name, _PARTS, files, readers=_CALLS) as reader:
+                with open_reader(name, _PARTS, files, readers=_CALLS) as reader:
                     ways.setdefault(name, []).append(_rate(_loader(reader.read), files, cache, _CALLS))
                     if name in ("h5py_threads", "offsets"):
                         alone = _rate(_loader(reader.read), files, cache, 1)
@@ -97,7 +97,7 @@ def _rate(load: Callable[[Any], Any], files: Sequence[str], cache: str, calls: i
     names = tf.data.Dataset.from_tensor_slices(files)
     images = names.map(load, num_parallel_calls=calls).prefetch(_AHEAD).with_options(options)
     paths = [Path(file) for file in files]
-    page_cache.evict(paths) if cache == "cold" else page_cache.read_through(paths)
+    page_cache.evict_pages(paths) if cache == "cold" else page_cache.read_through(paths)
     began = time.perf_counter()
     seen = sum(1 for _ in images)
     taken_s = time.perf_counter() - began

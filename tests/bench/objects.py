@@ -24,9 +24,9 @@ import psutil
 
 from jobs.data import pipeline
 from jobs.data.manifest import ImageFile, Manifest
-from jobs.model.declared import defaults
+from jobs.model.declared import declared_defaults
 from jobs.model.settings import ObjectStorage
-from jobs.objects import source
+from jobs.objects import run_objects
 from jobs.objects.client import Client
 from tests.bench.bench import Figure, said
 
@@ -47,7 +47,7 @@ def measure(small: int, large: int, turns: int) -> Iterator[Figure]:
 
     with lab() as gateway:
         storage = {
-            **defaults(ObjectStorage),
+            **declared_defaults(ObjectStorage),
             "endpoint": gateway.endpoint,
             "bucket": gateway.bucket,
             "region": gateway.region,
@@ -133,14 +133,14 @@ def _plain(storage: dict[str, Any], names: list[str]) -> float:
 
 def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
     """Return the seconds that the pipeline takes."""
-    benchmark = {**defaults(pipeline.PipelineKeys), "preprocess": False}
+    benchmark = {**declared_defaults(pipeline.PipelineKeys), "preprocess": False}
     settings: Any = {"benchmark": benchmark, "threads": _CALLS, "batch_size": 64, "prefetch": 0, "seed": 1}
     files = tuple(ImageFile(name, size, 0) for name in names)
     listed = Manifest("folder", {}, None, files, ("",))
-    with source.of_dataset(storage, f"s3://{storage['bucket']}/objects", listed, None, _CALLS) as opened:
-        order = [names[index] for index in pipeline.order(names, settings["seed"])]
+    with run_objects.objects_of_dataset(storage, f"s3://{storage['bucket']}/objects", listed, None, _CALLS) as opened:
+        order = [names[index] for index in pipeline.reading_order(names, settings["seed"])]
         with opened.in_order(order):
-            batches = pipeline.build(names, settings, opened)
+            batches = pipeline.build_unlabelled(names, settings, opened)
             began = time.perf_counter()
             if sum(int(sizes.numpy().sum()) for _, sizes, _ in batches) != size * len(names):
                 raise RuntimeError("the pipeline left objects out")

@@ -21,7 +21,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from jobs.judging.intervals import CONFIDENCE, interval
+from jobs.judging.intervals import CONFIDENCE, interval_of_median
 from tests.bench.bench import Figure, said
 
 SIZES = {
@@ -123,7 +123,7 @@ def _measured(folder: str, turns: int, events: int, pass_s: float) -> dict[str, 
         return {"pass_s": min(read() for _ in range(3))}
     from jobs.profiler import Profile, attach, build, detach  # noqa: PLC0415
 
-    build.build()
+    build.build_library()
     answer: dict[str, Any] = {"attach_ms": min(_timed(attach, after=detach) for _ in range(5)) * 1e3}
     attach()
     windows = [Profile() for _ in range(5)]
@@ -131,7 +131,7 @@ def _measured(folder: str, turns: int, events: int, pass_s: float) -> dict[str, 
     passes = _read_by_tensorflow(paths, ceil(pass_s / read()) or 1)
     for mode, pairs in _in_turns(passes, turns).items():
         more = [100 * (with_ / without - 1) for with_, without in pairs]
-        ends = interval(more)
+        ends = interval_of_median(more)
         answer[f"{mode}_wall"] = [statistics.median(more), *((ends.low, ends.high) if ends else ())]
     for mode, pairs in _in_turns(_read_plainly(paths), 5 * turns).items():
         cost_s = statistics.median(with_ - without for with_, without in pairs)

@@ -21,7 +21,7 @@ from campaign.worker.runner import Template, local_ranks
 from jobs.benchmarks.nersc_trainer import hep_kernels
 from jobs.lazy_imports import np
 from jobs.ranks.hub import Hub
-from jobs.ranks.rank import joined
+from jobs.ranks.rank import join_ranks
 from tests.bench.bench import Figure
 
 SIZES = {"smoke": {"steps": 3, "ranks": 2}, "full": {"steps": 100, "ranks": 4}}
@@ -58,7 +58,7 @@ def _together(template: Template, size: int, asked: dict[str, Any], place: str) 
 
 def steps_of(argument: dict[str, Any]) -> dict[str, Any]:
     """Take the steps of one rank; returns their seconds."""
-    with joined(argument) as rank:
+    with join_ranks(argument) as rank:
         gradients = [np.ones(shape, np.float32) for shape in argument["shapes"]]
         rank.meet(gradients)
         seconds = []

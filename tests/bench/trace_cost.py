@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.observe.trace import Trace
+from jobs.observe.trace import SystemTrace
 from tests.bench.bench import Figure
 
 SIZES = {"smoke": {"seconds": 0.5}, "full": {"seconds": 30.0}}
@@ -20,7 +20,7 @@ def measure(seconds: float) -> Iterator[Figure]:
     """Sample an idle process, at the default interval and at a tenth of it."""
     for interval_s in (1.0, 0.1):
         with tempfile.TemporaryDirectory() as folder:
-            trace = Trace([Path.cwd()], interval_s, 0.0, Path(folder, "trace.csv"))
+            trace = SystemTrace([Path.cwd()], interval_s, 0.0, Path(folder, "trace.csv"))
             trace.start()
             time.sleep(seconds)
             trace.stop()

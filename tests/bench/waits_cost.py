@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.observe.waits import ThreadWaits
-from jobs.ready_run import Work
+from jobs.observe.waits import ThreadWaitsObserver
+from jobs.ready_run import ReadyRun
 from tests.bench.bench import Figure
 
 SIZES = {"smoke": {"seconds": 0.5, "threads": 4}, "full": {"seconds": 20.0, "threads": 40}}
@@ -31,7 +31,7 @@ def measure(seconds: float, threads: int) -> Iterator[Figure]:
     each = [threading.Thread(target=action) for action in doing]
     for thread in each:
         thread.start()
-    observer = ThreadWaits({}, Work(lambda _: {}, Path(__file__).parent))  # type: ignore[typeddict-item]
+    observer = ThreadWaitsObserver({}, ReadyRun(lambda _: {}, Path(__file__).parent))  # type: ignore[typeddict-item]
     observer.start()
     time.sleep(seconds)
     observer.stop(failed=False)

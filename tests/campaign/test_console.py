@@ -116,4 +116,6 @@ def test_a_yes_of_the_environment_is_one(monkeypatch):
 def test_a_noun_stands_in_the_plural_of_english():
     words = ["1 copy", "2 copies", "0 tries", "3 cells", "2 days"]
 
-    assert [console.counted(*each) for each in ((1, "copy"), (2, "copy"), (0, "try"), (3, "cell"), (2, "day"))] == words
+    assert [
+        console.count_noun(*each) for each in ((1, "copy"), (2, "copy"), (0, "try"), (3, "cell"), (2, "day"))
+    ] == words

@@ -8,7 +8,7 @@ import pytest
 from campaign import doctor_cluster
 from campaign.cells import cell_plan
 from campaign.config.collect import make_cells
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from tests.campaign.work_lists import grid
 
 CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = accounting_storage/none\n"
@@ -32,7 +32,7 @@ def examined(folder, clock):
     def look(*words):
         points = grid("cluster=slurm", *words)
         cells, conduct = make_cells(points)
-        request = Request(folder, conduct, "doctor", "2026-11-21", words)
+        request = CampaignCall(folder, conduct, "doctor", "2026-11-21", words)
         storages = [{**point["storage"], "cold": True} for point in points]
         return list(
             doctor_cluster.examine_cluster(cell_plan.make_plan(cells, conduct, folder).entries, storages, request)

@@ -13,7 +13,7 @@ import pytest
 from campaign import doctor_node
 from campaign.cli import doctor
 from jobs.errors import JobError
-from jobs.objects.client import Room
+from jobs.objects.client import BucketSpace
 from jobs.system.device import mount_of
 from jobs.system.page_cache import Residency
 
@@ -152,8 +152,8 @@ def test_ranks_have_a_page_cache_each_where_all_of_them_have(folders, own, passe
         ("/dev/sdb", True, None, True),
         (None, False, None, True),
         (None, True, None, None),
-        ("/dev/sdb", True, Room(90, 100), True),
-        ("/dev/sdb", True, Room(91, 100), None),
+        ("/dev/sdb", True, BucketSpace(90, 100), True),
+        ("/dev/sdb", True, BucketSpace(91, 100), None),
     ],
 )
 def test_a_bucket_is_listed_and_its_room_and_its_disk_are_looked_at(device, cold, room, passed, monkeypatch):

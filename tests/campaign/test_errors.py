@@ -7,7 +7,7 @@ import pytest
 
 from campaign import errors
 from campaign.__main__ import run_guarded
-from jobs.parser import nearest
+from jobs.parser import nearest_hint
 
 AGAIN = "\n\nhint: fix what is named here, then repeat the same command: what is recorded is kept\n"
 
@@ -47,8 +47,8 @@ def test_nothing_wrong_is_no_refusal():
 def test_a_word_that_is_none_is_met_with_the_nearest_or_with_all_in_their_order():
     legal = ["threads", "runs", "batch_size"]
 
-    assert nearest("treads", legal) == "did you mean 'threads'?"
-    assert nearest("zzz", legal, "+") == "legal here: +batch_size, +runs, +threads"
+    assert nearest_hint("treads", legal) == "did you mean 'threads'?"
+    assert nearest_hint("zzz", legal, "+") == "legal here: +batch_size, +runs, +threads"
 
 
 def test_a_reader_that_has_ended_is_no_error():

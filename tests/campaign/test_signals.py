@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from campaign.cells import record
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 
 # Its template forks nothing and says when a run is under way; with SLOW_DISK=1 a record is written when stdin ends.
 _WORKER = """
@@ -99,7 +99,7 @@ def _signalled(path, *numbers, **environment):
 def _only_run(folder, work):
     recorded = record.read_record(folder.record(work["cells"][0]["id"]))
     (run,) = recorded["runs"]
-    return recorded["status"], run["status"], sentence(run["end"])
+    return recorded["status"], run["status"], run_end_sentence(run["end"])
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose
 from tests.jobs.ranks.strangers import needs_root
 
-HYDRA = "{a: {_target_: jobs.system.programs.run, command: [touch, TRACE]}}"
-LOGGING = "{version: 1, handlers: {a: {(): jobs.system.programs.run, command: [touch, TRACE]}}}"
+HYDRA = "{a: {_target_: jobs.system.programs.run_program, command: [touch, TRACE]}}"
+LOGGING = "{version: 1, handlers: {a: {(): jobs.system.programs.run_program, command: [touch, TRACE]}}}"
 
 
 @pytest.fixture

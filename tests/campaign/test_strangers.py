@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analysis.records.read_records import UnreadableError, load
+from analysis.records.read_records import UnreadableError, load_record
 from campaign.__main__ import run_guarded
 from campaign.cells import cell_plan, record
 from campaign.errors import CampaignError
@@ -64,7 +64,7 @@ def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, c
         recorded, fault = record.read_or_fault(results)
         assert recorded or str(results) in fault
         with contextlib.suppress(UnreadableError):
-            load(results, CampaignJudge())
+            load_record(results, CampaignJudge())
     finally:
         results.write_text(written)
         folder.marker.write_text(marker)

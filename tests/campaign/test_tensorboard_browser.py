@@ -48,7 +48,9 @@ def logdir(tmp_path_factory):
     with Profile(only=[data]) as profile:
         for name in names:
             (data / name).read_bytes()
-    (folder / "vm.xplane.pb").write_bytes(tensorboard_files.planes(profile.window, profile.window.started_ns))
+    (folder / "vm.xplane.pb").write_bytes(
+        tensorboard_files.serialised_planes(profile.window, profile.window.started_ns)
+    )
     campaign = open_or_create(top / "results")[0]
     for cell, rate in zip(make_cells([{**compose(), "threads": n} for n in (3, 5)])[0], (123.25, 234.5), strict=True):
         leave_record(campaign, cell, {"status": "valid", "images_per_s": rate}, status="done")

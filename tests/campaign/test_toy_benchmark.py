@@ -26,11 +26,11 @@ from msgspec import Meta
 
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.model.declared import Setting
-from jobs.model.settings import Named
-from jobs.ready_run import Work
+from jobs.model.settings import NodeWithName
+from jobs.ready_run import ReadyRun
 
 
-class Keys(Named):
+class Keys(NodeWithName):
     size: Annotated[int, Meta(ge=1, le=10), Setting("how much there is to do")] = 1
 
 
@@ -45,7 +45,7 @@ def begin(request):
             wall_s = time.perf_counter() - start
         return {"wall_s": wall_s, "work_s": wall_s, "sums_per_s": size / wall_s}
 
-    yield Work(measure, Path(request["dataset"]))
+    yield ReadyRun(measure, Path(request["dataset"]))
 
 
 BENCHMARK = Benchmark(

@@ -7,14 +7,14 @@ import operator
 import pickle
 from functools import cache
 
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.verdicts import Verdicts
 from campaign.config.compose import compose_points
 from campaign.config.composer import Composer
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
-from campaign.worker.batch import Request
-from jobs.model.record import terms_of
+from campaign.worker.batch import CampaignCall
+from jobs.model.record import terms_of_conduct
 from tests.campaign.fake_template import FakeTemplate
 
 UTC = "2026-11-21T09:00:00.000Z"
@@ -84,8 +84,8 @@ def work_list(folder, cells, conduct, cluster="local"):
     root = folder.root.parent / "data"
     root.mkdir(exist_ok=True)
     data = {"path": str(root), "manifest": str(root), "lock": str(lock_path(root, folder.root)), "checksum": "c"}
-    entries = [Entry(cell, "planned", *[conduct["runs"] - conduct["warmup_runs"]] * 2) for cell in cells]
-    request = Request(folder, conduct, "first", UTC, WORDS)
+    entries = [PlannedCell(cell, "planned", *[conduct["runs"] - conduct["warmup_runs"]] * 2) for cell in cells]
+    request = CampaignCall(folder, conduct, "first", UTC, WORDS)
     return json.loads(json.dumps(request.work_list(cluster, entries, {cell.id: data for cell in cells})))
 
 
@@ -103,5 +103,5 @@ def walk(folder, work, *answers):
 
 def judged(folder, work):
     """The records of the cells of a list, with the verdicts by its terms."""
-    verdicts = Verdicts(folder, terms_of(work["conduct"]))
+    verdicts = Verdicts(folder, terms_of_conduct(work["conduct"]))
     return [verdicts.read(folder.record(item["id"]))[0] for item in work["cells"]]

@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from campaign.testbed import s3
-from campaign.testbed.ceph import BUCKET, DAEMONS, GB, REGION, USER, Ceph, Shape, missing_for_gateway
+from campaign.testbed.ceph import BUCKET, DAEMONS, GB, REGION, USER, Ceph, GatewaySettings, missing_for_gateway
 
 _FULL, _FREE = 0.0001, 0.95  # shares of the disk from which on Ceph takes no more; the second is its default
 
@@ -97,7 +97,7 @@ def lab(disk: Path | None = None, **shape: bool | int):
     folder = Path(tempfile.mkdtemp(prefix="ceph-"))
     gateway = Lab(folder)
     try:
-        s3.bring_up_gateway(gateway, Shape(str(disk or folder), **{"size_bytes": 6 * GB, **shape}))
+        s3.bring_up_gateway(gateway, GatewaySettings(str(disk or folder), **{"size_bytes": 6 * GB, **shape}))
         yield gateway
     finally:
         gateway.remove()

@@ -49,7 +49,7 @@ def idle(monkeypatch):
 
 
 def drained(places):
-    return drain_loop.drain(*places)
+    return drain_loop.drain_snapshots(*places)
 
 
 def keys(ceph, places):
@@ -96,8 +96,8 @@ def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, place
     with contextlib.closing(BurstBuffer(*places, keep=2, streams=2)) as buffer:
         for step in range(4):
             buffer.save(step, writer(step))
-        assert buffer.drained(60)
-        report = buffer.report(clock.moment())
+        assert buffer.wait_until_drained(60)
+        report = buffer.report(clock.current_moment())
 
     drainer_ended(places[0])
     assert complete(ceph, places) == [2, 3]
@@ -160,7 +160,7 @@ def test_a_gateway_that_is_away_holds_a_full_fast_storage_back_and_nothing_else(
 
     with contextlib.closing(BurstBuffer(*places, backoff_max_s=0.5, attempts=100)) as buffer:
         buffer.save(0, writer(0))
-        assert buffer.drained(60)
+        assert buffer.wait_until_drained(60)
         ceph.kill("gateway")
         monkeypatch.setattr(files, "free_bytes", free_bytes)
         saving = threading.Thread(target=lambda: [buffer.save(step, writer(step)) for step in (1, 2, 3)])
@@ -170,7 +170,7 @@ def test_a_gateway_that_is_away_holds_a_full_fast_storage_back_and_nothing_else(
         ceph.start("gateway")
         saving.join(60)
         assert not saving.is_alive()
-        assert buffer.drained(60)
+        assert buffer.wait_until_drained(60)
 
     assert complete(ceph, places)[-1] == 3
 
@@ -206,7 +206,7 @@ def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_time
 
         there = complete(ceph, places)
         fast = snapshots_in(places[0])
-        held = [snapshots.step(name) for name in fast.names()]
+        held = [snapshots.training_step(name) for name in fast.names()]
         assert all(fast.verify(name) == [] for name in fast.names())
         assert max([*there, *held], default=-1) >= acknowledged
 

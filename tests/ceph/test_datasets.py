@@ -36,7 +36,7 @@ def place_of(storage, spec):
 
 
 def made(place, spec):
-    return make.make(place, spec, name="set", processes=1)
+    return make.make_dataset(place, spec, name="set", processes=1)
 
 
 @pytest.mark.long
@@ -68,5 +68,5 @@ def test_a_make_that_was_killed_is_not_there_and_the_next_two_at_once_complete_i
     assert manifest.MANIFEST_NAME not in place.entries()
     both = [subprocess.Popen([sys.executable, "-c", MAKE, words]) for _ in range(2)]
     assert [each.wait() for each in both] == [0, 0]
-    files = make.make(tmp_path / "files", spec, name="set", processes=1)
+    files = make.make_dataset(tmp_path / "files", spec, name="set", processes=1)
     assert made(place, spec).checksum == files.checksum

@@ -6,7 +6,7 @@ import pytest
 
 from campaign import doctor_node
 from campaign.testbed import s3
-from campaign.testbed.ceph import Shape
+from campaign.testbed.ceph import GatewaySettings
 from jobs.errors import ObjectStoreError
 from jobs.objects.client import Client
 
@@ -18,7 +18,7 @@ SIZE = 5_000_000
 @pytest.fixture
 def usual(ceph):
     """What the bucket may hold."""
-    return s3.quota_bytes(Shape("", ceph.facts["size_bytes"]))
+    return s3.quota_bytes(GatewaySettings("", ceph.facts["size_bytes"]))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ def watched(patch, act, *, removals=False):
         return lambda *words, **keys: (act((verb, path_of(*words))), real(*words, **keys))[1]
 
     patch.setattr("os.fsync", hooked("sync", os.fsync, lambda fd: str(Path(f"/proc/self/fd/{fd}").readlink())))
-    patch.setattr(page_cache, "sync", hooked("sync", page_cache.sync, str))
+    patch.setattr(page_cache, "sync_file_system", hooked("sync", page_cache.sync_file_system, str))
     for name in ("rename", "replace"):
         patch.setattr(f"os.{name}", hooked("name", getattr(os, name), lambda _, target: str(target)))
     for name in ("unlink", "rmdir") if removals else ():

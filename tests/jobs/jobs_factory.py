@@ -42,7 +42,7 @@ def write_jpegs(folder, count, side=64):
     paths = [folder / f"{number:03d}.jpg" for number in range(count)]
     for path in paths:
         Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path, quality=90)
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return paths
 
 
@@ -114,7 +114,7 @@ def _changed(more, benchmark, changes):
 def make_request(folder, held, **changes):
     """Return what `jobs.run.execute` takes; the list of files is kept in `held`."""
     held.mkdir(exist_ok=True)
-    (held / manifest.MANIFEST_NAME).write_text(manifest.scan(folder).to_json(), encoding="utf-8")
+    (held / manifest.MANIFEST_NAME).write_text(manifest.scan_folder(folder).to_json(), encoding="utf-8")
     more = {key: changes.pop(key) for key in ("limits", "trace") if key in changes}
     return request_of(folder, make_settings(**changes), manifest=str(held), **more)
 
@@ -129,7 +129,11 @@ def judged(figures, request):
     """Return the figures of a run with its verdict, by limits that are the test's own or for who is deaf to others."""
     settings = request["settings"]
     limits = Limits(**request.get("limits", DEAF))
-    return judged_run(figures, registry.of(settings).page_cache(settings), limits) if "status" in figures else figures
+    return (
+        judged_run(figures, registry.benchmark_of(settings).page_cache(settings), limits)
+        if "status" in figures
+        else figures
+    )
 
 
 def judged_in_time(execute, request):

@@ -21,10 +21,10 @@ from msgspec import structs
 from jobs import __main__ as byhand
 from jobs import run
 from jobs.benchmarks import accelerator, images, step_loop
-from jobs.benchmarks.alexnet import Training
+from jobs.benchmarks.alexnet import AlexNetTraining
 from jobs.benchmarks.alexnet_network import Network
 from jobs.benchmarks.malware import GreyNetwork
-from jobs.benchmarks.micro import Reading
+from jobs.benchmarks.micro import ReadingLoop
 from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import np, tf
@@ -74,7 +74,7 @@ class _Opened:
 
 
 def _kind(settings):
-    return {"micro": Reading, "alexnet": Training}[settings["benchmark"]["name"]]
+    return {"micro": ReadingLoop, "alexnet": AlexNetTraining}[settings["benchmark"]["name"]]
 
 
 def _paths(argument):
@@ -85,9 +85,9 @@ def _build(argument):
     """Build the pipeline as its benchmark does: TensorFlow's own seed takes part in the order."""
     names, settings = argument["names"], argument["settings"]
     tf.random.set_seed(settings["seed"])
-    if _kind(settings) is Training:
+    if _kind(settings) is AlexNetTraining:
         return pipeline.build_labelled(names, settings, argument.get("device", "/CPU:0"))
-    return pipeline.build(names, settings)
+    return pipeline.build_unlabelled(names, settings)
 
 
 def reads_at_once(argument):
@@ -142,7 +142,7 @@ def contents(argument):
 
 def order_of_list(argument):
     tf.random.set_seed(argument.get("process_seed", argument["seed"]))
-    elements = pipeline.listing(argument["names"], argument["seed"])
+    elements = pipeline.shuffled_paths(argument["names"], argument["seed"])
     return {"value": [int(index) for index, _ in elements.as_numpy_iterator()]}
 
 
@@ -183,7 +183,7 @@ def transformations(argument):
 def _loop(argument):
     """Make a benchmark ready without what stands round it."""
     paths = _paths(argument)
-    return _kind(argument["settings"])(argument["settings"], images.Images(paths[0].parent, paths, paths))
+    return _kind(argument["settings"])(argument["settings"], images.RankImages(paths[0].parent, paths, paths))
 
 
 def _measured(argument, watched=None):
@@ -269,8 +269,8 @@ def requested(argument):
     settings = argument["settings"]
     dataset = _build(argument).take(settings["iterations"] or -1)  # -1: all
     paths = _paths(argument)
-    number = _kind(settings).images_asked(settings, len(paths))
-    promised = [str(path) for path in images.requested(paths, number, settings["seed"])]
+    number = _kind(settings).count_images_read(settings, len(paths))
+    promised = [str(path) for path in images.first_files(paths, number, settings["seed"])]
     delivered = [argument["names"][index] for batch in dataset for index in batch[0].numpy().tolist()]
     return {"value": [promised, delivered]}
 
@@ -295,7 +295,7 @@ def opened_at_each_step(argument):
         files.update(name for name in opened.names() if name)  # without a name: somebody looks into the folder
         counts.append(len(files))
 
-    accelerator.emulated = lambda _step_s: step
+    accelerator.emulated_step = lambda _step_s: step
     _measured(argument)
     return {"value": counts}
 
@@ -315,7 +315,7 @@ def refusal(argument):
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
 
     if argument.get("step_fails"):
-        accelerator.emulated = lambda _step_s: step
+        accelerator.emulated_step = lambda _step_s: step
     try:
         _measured(argument)
     except Exception as error:  # noqa: BLE001 - it is what is asked for
@@ -331,7 +331,7 @@ def choose(argument):
         tf.config.list_physical_devices = lambda _kind, gpus=gpus: gpus
         tf.config.set_visible_devices = lambda devices, _kind, visible=visible: visible.append(devices)
         try:
-            found.append([accelerator.choose(name), *visible])
+            found.append([accelerator.choose_accelerator(name), *visible])
         except NoGpuError as error:
             found.append(["refused", "nvidia-smi" in str(error)])
     return {"value": found}
@@ -343,7 +343,7 @@ def described(argument):
     tf.config.get_visible_devices = lambda _kind: ["gpu"]
     for name, details in argument["cases"]:
         tf.config.experimental.get_device_details = lambda _gpu, details=details: details
-        found.append(accelerator.described(name))
+        found.append(accelerator.accelerator_label(name))
     return {"value": found}
 
 
@@ -471,7 +471,7 @@ def where_steps_are_called(argument):
 def first_use_of_tensorflow(_argument):
     """Count the threads before and after what is done before a fork; then name the function that an operation is in."""
     before = psutil.Process().num_threads()
-    accelerator.before_fork()
+    accelerator.prepare_fork()
     after = psutil.Process().num_threads()
     accelerator.run_operations_directly()
     try:

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from jobs.channel import Channel, ClosedError, ready
+from jobs.channel import Channel, ClosedError, wait_for_channels
 from tests.jobs.ranks.strangers import SOON_S
 
 LONGEST_JSON = 1 << 24
@@ -99,9 +99,9 @@ def test_a_connection_that_the_other_side_reset_is_closed(ends):
 def test_of_several_those_are_ready_at_which_something_comes_or_whose_other_side_has_gone(ends):
     one, other = ends
     with contextlib.closing(Channel(os.eventfd(0))) as silent:
-        assert ready([one, silent], 0.0) == []
+        assert wait_for_channels([one, silent], 0.0) == []
         other.send({})
-        assert ready([one, silent], SOON_S) == [one]
+        assert wait_for_channels([one, silent], SOON_S) == [one]
         assert one.receive(0.0).value == {}
         other.close()
-        assert ready([silent, one], SOON_S) == [one]
+        assert wait_for_channels([silent, one], SOON_S) == [one]

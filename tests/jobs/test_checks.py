@@ -253,7 +253,7 @@ def test_what_was_written_must_have_come_to_the_device_by_its_counter_or_else_by
     ],
 )
 def test_the_rate_of_a_run_is_the_one_that_it_names(run, rate, unit):
-    assert (checks.rate(run), checks.unit(run)) == (rate, unit)
+    assert (checks.judged_rate(run), checks.rate_unit(run)) == (rate, unit)
 
 
 PEAK = {"by": "baseline-read-hdd-0123456789", "mb_per_s": 100.0, "ceiling_mb_per_s": 200.0, "reads": None}

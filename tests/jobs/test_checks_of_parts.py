@@ -11,7 +11,7 @@ from tests.jobs.ranks.test_combine_ranks import rank_run, seen
 
 def judged(runs, peak=None, skew=0.001, **changed):
     """Return whether each rule holds of the whole run, the messages, and the reason."""
-    found = combine_ranks(runs, seen(*[1.0] * len(runs), skew=skew), BENCHMARK.combined) | changed
+    found = combine_ranks(runs, seen(*[1.0] * len(runs), skew=skew), BENCHMARK.combined_metrics) | changed
     made, reason = checks.judge(found, "cold", checks.Limits(), peak)
     return passed({"checks": made}), {check["rule"]: check["message"] for check in made}, reason
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from jobs import checks, disturbances
 from jobs.checks import Limits
-from jobs.disturbances import others
+from jobs.disturbances import longest_other_use
 from jobs.objects import STORES
 from tests.jobs.jobs_factory import device_use
 
@@ -95,7 +95,7 @@ def test_what_was_met_is_told():
     functions = {"fanotify_handle_event": 70, "hrtimer_nanosleep": 10}
     found = run(running=20, held=70, asleep=10, functions=functions, late=3, late_s=0.125)
 
-    assert disturbances.delays(found) == (
+    assert disturbances.delays_in_words(found) == (
         "at 100 looks, of 100 threads with work 10 slept and 70 were held by another program"
         " (in fanotify_handle_event, hrtimer_nanosleep); it stood still at 3 of 100 alarms, for 0.12 s or more"
     )
@@ -142,7 +142,7 @@ MB = 10**6
 
 
 def share(elapsed_s=1.0, **use):
-    return others({"device_use": [device_use(**use)], "elapsed_s": elapsed_s}).share
+    return longest_other_use({"device_use": [device_use(**use)], "elapsed_s": elapsed_s}).share
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def share(elapsed_s=1.0, **use):
 )
 def test_what_servers_of_objects_read_is_told_from_others_where_it_can_be_seen(servers, told):
     use = device_use(reads=1100, read_bytes=200 * MB)
-    found = others({"device_use": [use], "elapsed_s": 1.0, "objects": {"servers": servers}})
+    found = longest_other_use({"device_use": [use], "elapsed_s": 1.0, "objects": {"servers": servers}})
 
     assert (found and found.share) == told
 
@@ -178,7 +178,7 @@ def test_what_servers_of_objects_read_is_told_from_others_where_it_can_be_seen(s
     ],
 )
 def test_what_others_had_of_a_device_at_most(use, told):
-    found = others({"device_use": [device_use(**use)], "elapsed_s": 1.0})
+    found = longest_other_use({"device_use": [device_use(**use)], "elapsed_s": 1.0})
 
     assert (found.reads, found.writes, found.flushes, found.share) == (*told[:3], pytest.approx(told[3]))
 
@@ -211,7 +211,7 @@ def test_flushes_beyond_the_time_in_which_snapshots_became_durable_are_others(en
     run = {"elapsed_s": 10.0, "checkpoints": [dict(zip(keys, each, strict=True)) for each in ends]}
     run["device_use"] = [device_use(own_written_bytes=0, busy_s=0.0, flushes=90, flush_s=3.0)]
 
-    found = others(run)
+    found = longest_other_use(run)
 
     assert (found.share, found.flushes) == (pytest.approx(flushing_s / 10), 90 if flushing_s else 0)
 
@@ -219,8 +219,8 @@ def test_flushes_beyond_the_time_in_which_snapshots_became_durable_are_others(en
 def test_the_device_that_others_used_longest_is_named():
     run = {"device_use": [device_use(100), device_use(900, device="sda")], "elapsed_s": 1.0}
 
-    assert others(run).message == "took 47.4% of the time of sda with 900 reads, 0 writes and 0 flushes"
-    assert others({"device_use": [], "elapsed_s": 1.0}) is None
+    assert longest_other_use(run).message == "took 47.4% of the time of sda with 900 reads, 0 writes and 0 flushes"
+    assert longest_other_use({"device_use": [], "elapsed_s": 1.0}) is None
 
 
 amounts = st.integers(0, 2**50)
@@ -229,7 +229,7 @@ amounts = st.integers(0, 2**50)
 @given(amounts, amounts, amounts, amounts, st.floats(1e-6, 1e6))
 def test_a_share_is_a_share_and_no_write_is_hidden(ours, all_reads, read_bytes, writes, elapsed_s):
     use = {"own_reads": ours, "own_read_bytes": ours, "reads": all_reads, "read_bytes": read_bytes, "writes": writes}
-    found = others({"device_use": [device_use(**use)], "elapsed_s": elapsed_s})
+    found = longest_other_use({"device_use": [device_use(**use)], "elapsed_s": elapsed_s})
 
     assert 0 <= found.share <= 1
     assert 0 <= found.reads <= all_reads

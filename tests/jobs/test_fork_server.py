@@ -18,7 +18,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.worker import runner
 from campaign.worker.runner import Template
 from jobs.channel import Channel
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from tests.jobs.jobs_factory import ROOT, eventually
 
 KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV)
@@ -107,7 +107,7 @@ def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, lo
     answer = ask(**asked)
 
     assert answer["status"] == "failed"
-    assert reason in sentence(answer["end"])
+    assert reason in run_end_sentence(answer["end"])
     assert "ValueError" not in reason or answer["log_tail"].endswith("ValueError: on purpose")
     assert ("Traceback (most recent call last)" in log.read_text()) == ("Error" in reason)
     assert ask("echo", value=1)["value"] == 1
@@ -117,7 +117,7 @@ def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, lo
 def test_a_result_that_is_too_large_ends_as_a_sentence_with_its_size_and_several_large_ones_come(ask, light, tmp_path):
     limit, around = 15 << 20, len('{"result": {"value": ""}}')
 
-    ends = [sentence(ask("large", size=size)["end"]) for size in (limit - around + 1, 20_000_000)]
+    ends = [run_end_sentence(ask("large", size=size)["end"]) for size in (limit - around + 1, 20_000_000)]
     logs = [tmp_path / f"{number}.log" for number in range(2)]
     largest = [{"size": limit - around}] * 2
     outcomes = light.run_together(largest, logs, 60, job="tests.jobs.plain_jobs:large")

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.model.conduct import Limits
-from jobs.program_checks import from_device, from_memory, reads_data, unchanged
+from jobs.program_checks import from_device, from_memory, reads_data, unchanged_files
 
 RUN = {
     "device_bytes": 1000, "data_in_memory_bytes": 1000, "data_bytes": 1000, "data_pages_bytes": 1000,
@@ -34,8 +34,8 @@ RUN = {
         (reads_data, {"data_in_memory_bytes": 9, "device_read_bytes": 9}, False),  # its libraries, of another device
         (reads_data, {"data_in_memory_bytes": 0}, None),  # past the page cache
         (reads_data, {"data_in_memory_bytes": None}, None),
-        (unchanged, {}, True),
-        (unchanged, {"changed_files": 5, "changed": ["a", "b"]}, False),
+        (unchanged_files, {}, True),
+        (unchanged_files, {"changed_files": 5, "changed": ["a", "b"]}, False),
     ],
 )
 def test_at_its_limit_a_rule_holds_and_beyond_it_does_not(rule, run, passed):
@@ -43,6 +43,6 @@ def test_at_its_limit_a_rule_holds_and_beyond_it_does_not(rule, run, passed):
 
 
 def test_files_that_changed_are_named_and_the_rest_counted():
-    message = unchanged({"changed_files": 5, "changed": ["a", "b"]}, Limits())["message"]
+    message = unchanged_files({"changed_files": 5, "changed": ["a", "b"]}, Limits())["message"]
 
     assert message == "5 files of the data changed or are new: a, b and 3 more"

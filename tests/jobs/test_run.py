@@ -14,11 +14,11 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.observe import storages
-from jobs.ready_run import Work
-from jobs.run import put_apart
+from jobs.ready_run import ReadyRun
+from jobs.run import move_lists_to_file
 from jobs.system import files as storage_files
 from jobs.system import layers, page_cache
-from jobs.system.layers import Account
+from jobs.system.layers import RequestAccount
 from tests.jobs.jobs_factory import (
     DEAF,
     PAGE,
@@ -117,7 +117,7 @@ def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, di
 def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, disk):
     data = disk / "data"
     write_jpegs(data, 24, side=512)
-    page_cache.evict(files(data))
+    page_cache.evict_pages(files(data))
 
     figures = execute(data, cache="warm")
 
@@ -224,13 +224,13 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
     emulated = "twin" in (folder, *saves)
     for module in (layers, storages):
         monkeypatch.setattr(module, "emulated_storage", lambda path: {"name": "hdd"} if path.name == "twin" else None)
-    before = Account("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
+    before = RequestAccount("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
     said = iter((before, before._replace(counts={"reads": 7, "read_bytes": 90, "cpu_s": 1.5}, pid=pid, costs=COSTS)))
     monkeypatch.setattr(storages, "account_of_storage", lambda path: next(said) if path.name == "twin" else None)
     checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], metrics=dict) if saves else None
     (tmp_path / folder).mkdir()
 
-    observer = storages.Storages({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))
+    observer = storages.StoragesObserver({}, ReadyRun(dict, tmp_path / folder, checkpoints=checkpoints))
     observer.start()
     observer.stop(failed=False)
 
@@ -258,7 +258,7 @@ LISTS = {"step_load_s": [0.5, 0.25, 0.125], "step_compute_s": [1.0, 2.0, 4.0]}
 
 
 def test_the_lists_lie_in_the_file_and_the_figures_have_what_is_looked_at(tmp_path):
-    metrics = put_apart({"wall_s": 9.0, **LISTS}, tmp_path / "run-3.npz")
+    metrics = move_lists_to_file({"wall_s": 9.0, **LISTS}, tmp_path / "run-3.npz")
 
     assert metrics == {"wall_s": 9.0, "steps": {"number": 3, "first_load_s": 0.5, "file": "run-3.npz", "error": None}}
     with np.load(tmp_path / "run-3.npz", allow_pickle=False) as kept:
@@ -270,7 +270,7 @@ def test_the_lists_lie_in_the_file_and_the_figures_have_what_is_looked_at(tmp_pa
     [([2.5, 1.5, 0.5], None, True), ([2.5, None, 0.5], 2, False), ([2.5, 1.5, None], 3, False)],
 )
 def test_a_run_counts_by_its_first_loss_that_is_no_number(tmp_path, losses, lost, passed):
-    metrics = put_apart({**LISTS, "step_loss": losses}, tmp_path / "run-1.npz")
+    metrics = move_lists_to_file({**LISTS, "step_loss": losses}, tmp_path / "run-1.npz")
 
     assert (metrics["steps"]["last_loss"], metrics["steps"]["lost_loss"]) == (losses[-1], lost)
     assert checks.finite_loss(metrics, checks.Limits())["passed"] is passed
@@ -279,17 +279,17 @@ def test_a_run_counts_by_its_first_loss_that_is_no_number(tmp_path, losses, lost
 
 
 def test_a_run_by_hand_keeps_its_lists_and_one_without_steps_gets_nothing():
-    assert put_apart(LISTS, None) == {**LISTS, "steps": {"number": 3, "first_load_s": 0.5}}
-    assert put_apart({"wall_s": 1.0}, None) == {"wall_s": 1.0}
+    assert move_lists_to_file(LISTS, None) == {**LISTS, "steps": {"number": 3, "first_load_s": 0.5}}
+    assert move_lists_to_file({"wall_s": 1.0}, None) == {"wall_s": 1.0}
 
 
 def test_a_full_disk_takes_the_lists_away_and_not_the_run(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage_files, "whole", full)
+    monkeypatch.setattr(storage_files, "write_whole", full)
 
-    steps = put_apart(LISTS, tmp_path / "run-1.npz")["steps"]
+    steps = move_lists_to_file(LISTS, tmp_path / "run-1.npz")["steps"]
 
     assert (steps["file"], steps["number"]) == (None, 3)
     assert "No space left" in steps["error"]

@@ -23,14 +23,14 @@ def test_each_watcher_hears_of_the_parts_of_a_step_until_it_watches_no_more(numb
 
     watchers = [Watcher(name) for name in range(number)]
     for watcher in watchers:
-        steps.watch(watcher)
+        steps.watch_steps(watcher)
     try:
-        with steps.part("next"):
+        with steps.step_part("next"):
             assert heard == [(name, "next") for name in range(number)]
     finally:
         for watcher in watchers:
-            steps.unwatch(watcher)
-    with steps.part("compute"):
+            steps.unwatch_steps(watcher)
+    with steps.step_part("compute"):
         pass
 
     assert sorted(heard[number:]) == [(name, "end") for name in range(number)]
@@ -47,24 +47,24 @@ def test_steps_are_told_until_the_loop_ends():
             heard.append(("end", number))
 
     watcher = Watcher()
-    steps.watch(watcher)
+    steps.watch_steps(watcher)
     try:
-        for number in steps.marked(range(5)):
+        for number in steps.marked_steps(range(5)):
             if number == 1:
                 break
     finally:
-        steps.unwatch(watcher)
+        steps.unwatch_steps(watcher)
 
     assert heard == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
-    assert list(steps.marked(range(3))) == [0, 1, 2]
+    assert list(steps.marked_steps(range(3))) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("text", "expected"), [("all", (1, float("inf"))), ("5-15", (5, 15)), ("3-3", (3, 3))])
 def test_a_window_is_its_first_and_last_step(text, expected):
-    assert steps.window(text) == expected
+    assert steps.step_window(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "5", "0-3", "9-3", "-3", "3-", "1-2-3", "a-b", "+1-2", "²-3", "01-2", "1 - 2"])
 def test_other_words_are_no_window(text):
     with pytest.raises(ValueError, match="no window of steps"):
-        steps.window(text)
+        steps.step_window(text)

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from tests.slurm.campaigns import WORDS, wait
 
 pytestmark = pytest.mark.long
@@ -102,7 +102,7 @@ def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab
         told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
 
     assert front.returncode == 0, told
-    (why,) = {sentence(run["end"]) for run in runs(campaign) if run["status"] == "failed"}
+    (why,) = {run_end_sentence(run["end"]) for run in runs(campaign) if run["status"] == "failed"}
     assert why.startswith("interrupted: rank 1 on n2 is lost: ")
     campaign.assert_whole(19)
     assert kept >= 1

@@ -18,7 +18,7 @@ def test_both_kinds_are_one_job_and_take_turns_there(campaign):
     (campaign.cwd / "data").mkdir()
     for number in range(4):
         (campaign.cwd / "data" / f"{number}.bin").write_bytes(os.urandom(1 << 20))
-    page_cache.sync(campaign.cwd)
+    page_cache.sync_file_system(campaign.cwd)
 
     done = campaign("stall", "--json", "--data", "data", *_OF_JOBS, "--", "cat", *(f"data/{n}.bin" for n in range(4)))
 

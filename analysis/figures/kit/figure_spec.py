@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.records.frame import rows_of
-from analysis.records.settings import Settings, describe, distinguishing, suffixes
+from analysis.records.settings import Settings, describe_settings, distinguishing_names, file_name_suffixes
 from analysis.statistics import comparable
-from analysis.statistics.medians import by_cell, counted
-from analysis.statistics.selection import orderly, saved_how
+from analysis.statistics.medians import counted_runs, values_by_cell
+from analysis.statistics.selection import saving_in_words, setting_sort_key
 from analysis.text import DAGGER, DASH
-from jobs.judging.intervals import interval
+from jobs.judging.intervals import interval_of_median
 
 # Limits of what a reader can take in: figures of one kind (one per set of settings), and values along one axis.
 MOST_SETS = 12
@@ -50,7 +50,7 @@ class FigureSpec:
         return self.function(self.frame, self.title, self.caption)
 
 
-def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
+def figure_specs(  # noqa: PLR0913, PLR0917 - what a figure is made of
     stem: str,
     title: str,
     function: Callable[[pd.DataFrame, str, str], Figure],
@@ -86,12 +86,12 @@ def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
     most_done = (
         sorted(done_cells, key=lambda key: -done_cells[key]) if len(done_cells) > MOST_SETS else list(done_cells)
     )
-    legible_sets = ((key, *legible(sets[key])) for key in most_done)
+    legible_sets = ((key, *thin_out_axes(sets[key])) for key in most_done)
     candidates = ((key, cells, cuts, drawn(cells)) for key, cells, cuts in legible_sets)
     chosen = list(islice((each for each in candidates if worth(each[-1])), MOST_SETS))
     keys = [key for key, *_ in chosen]
-    names = suffixes(keys) if keys else {}
-    apart = [*always, *(name for name in distinguishing([key.facts for key in keys]) if name not in hidden)]
+    names = file_name_suffixes(keys) if keys else {}
+    apart = [*always, *(name for name in distinguishing_names([key.facts for key in keys]) if name not in hidden)]
     of_all = [f"{MOST_SETS} of {len(done_cells)} sets of settings, a figure each"] * (
         len(chosen) == MOST_SETS < len(done_cells)
     )
@@ -102,17 +102,21 @@ def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
         ahead = sorted(set(cells["prefetch"].dropna())) if "prefetch" in cells else ()
         facts = {**key.facts, **({"prefetch": " and ".join(map(str, ahead))} if ahead else {})}
         text = caption(
-            facts, dict.fromkeys(apart), shown, f"{what(key, shown, frame)}{cut([*cuts, *of_all])}", sizes=sizes
+            facts,
+            dict.fromkeys(apart),
+            shown,
+            f"{what(key, shown, frame)}{sentence_on_cut([*cuts, *of_all])}",
+            sizes=sizes,
         )
         charts.append(FigureSpec("-".join(filter(None, (stem, names[key]))), title, text, frame, function))
     return charts
 
 
-def legible(cells: pd.DataFrame, axes: Iterable[str] = tuple(MOST_VALUES)) -> tuple[pd.DataFrame, list[str]]:
+def thin_out_axes(cells: pd.DataFrame, axes: Iterable[str] = tuple(MOST_VALUES)) -> tuple[pd.DataFrame, list[str]]:
     """Return the cells at `MOST_VALUES` evenly spaced values per axis at most, and words on each axis that was cut."""
     cuts = []
     for name in axes:
-        values, most = sorted(set(cells[name]), key=orderly) if name in cells else [], MOST_VALUES[name]
+        values, most = sorted(set(cells[name]), key=setting_sort_key) if name in cells else [], MOST_VALUES[name]
         if len(values) > most:
             drawn = {values[place * (len(values) - 1) // (most - 1)] for place in range(most)}
             cells = cells[cells[name].isin(drawn)]
@@ -120,7 +124,7 @@ def legible(cells: pd.DataFrame, axes: Iterable[str] = tuple(MOST_VALUES)) -> tu
     return cells, cuts
 
 
-def cut(cuts: Sequence[str]) -> str:
+def sentence_on_cut(cuts: Sequence[str]) -> str:
     """Return the caption's sentence on the part that is drawn and the place of the rest; empty if all is drawn."""
     return f" Drawn are {' and '.join(cuts)}; the medians of all are in tables/medians.csv." if cuts else ""
 
@@ -138,13 +142,13 @@ def caption(
     software = f"; TensorFlow {versions}" if versions else ""
     ran_on = shown.get("accelerator", ())
     cells = rows_of(shown.reindex(columns=comparable.COLUMNS))
-    unlike = comparable.unlike(cells, across=True, sizes=sizes)
+    unlike = comparable.forbidding_differences(cells, across=True, sizes=sizes)
     warning = f" Not comparable ({unlike})." if unlike else ""
-    warning += f" Some cells are {loose}." if (loose := comparable.looser(cells)) else ""
-    return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}.{warning}"
+    warning += f" Some cells are {loose}." if (loose := comparable.sentence_on_looser_checks(cells)) else ""
+    return f"{what} {_capital(describe_settings(facts, apart, ran_on, shown['size']))}. {where}{software}.{warning}"
 
 
-def statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "") -> str:
+def sentences_on_statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "") -> str:
     """Return the caption's sentences on the statistic: the number of runs, the meaning of whiskers and dagger.
 
     `what` names the unstable metric if it is not the one that is drawn.
@@ -166,11 +170,11 @@ def statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "") -> str:
 
 def _confidence(n: int) -> float:
     """Return the probability that the whisker of n independent runs holds the true median."""
-    whisker = interval(range(n)) if n >= RUNS_OF_INTERVAL else None
+    whisker = interval_of_median(range(n)) if n >= RUNS_OF_INTERVAL else None
     return whisker.confidence if whisker else 1 - 2.0 ** (1 - n)
 
 
-def with_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) -> FigureSpec:
+def add_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) -> FigureSpec:
     """Return the spec with the interval of the median (`_low`, `_high`) of each `_min`, where cells have enough runs.
 
     A column that is no metric of a run is named in `RENAMED`, or else is the figure of merit of its cell.
@@ -187,8 +191,8 @@ def with_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) ->
     for name in names:
         metric = RENAMED.get(name, name).removesuffix("_")
         metrics = [metric if metric in runs else merits.get(cell, "") for cell in cells]
-        values = {each: by_cell(counted(runs, [each]).dropna(), each) for each in {*metrics} & {*runs}}
-        intervals = [interval(values[each].get(cell, ())) if each in values else None
+        values = {each: values_by_cell(counted_runs(runs, [each]).dropna(), each) for each in {*metrics} & {*runs}}
+        intervals = [interval_of_median(values[each].get(cell, ())) if each in values else None
                  for cell, each in zip(cells, metrics, strict=True)]  # fmt: skip
         ends = {f"{name}{end}": [getattr(it, end) if it else math.nan for it in intervals] for end in ("low", "high")}
         frame = frame.assign(**ends)
@@ -197,16 +201,17 @@ def with_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) ->
 
 def caption_of_runs(mark: str = "bar") -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
     """Return a function that returns the caption's sentences on the statistic and the number of runs."""
-    return lambda _, shown, _frame: f"{statistic(shown, mark)} {how_many(shown)}"
+    return lambda _, shown, _frame: f"{sentences_on_statistic(shown, mark)} {sentence_on_counts(shown)}"
 
 
 def caption_of_checkpoints(key: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
     """Return the caption's sentences on the statistic of a figure of checkpoints and on how they were saved."""
-    words = statistic(shown, what="runtime's ")
-    return f"{words} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts, shown)}"
+    words = sentences_on_statistic(shown, what="runtime's ")
+    counts, saving = sentence_on_counts(shown), saving_in_words(key.facts, shown)
+    return f"{words} Of a run, the median of its checkpoints. {counts} {saving}"
 
 
-def how_many(shown: pd.DataFrame) -> str:
+def sentence_on_counts(shown: pd.DataFrame) -> str:
     """Return the caption's sentence on the number of runs and cells of a whole figure."""
     runs, cells = int(shown["n_valid"].sum()), len(shown)
     return f"{runs} run{'s' * (runs > 1)} of {cells} cell{'s' * (cells > 1)}."

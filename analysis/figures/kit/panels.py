@@ -24,9 +24,9 @@ from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import Affine2D
 
 from analysis.figures.kit import storage_colours
-from analysis.figures.kit.storage_colours import Look
+from analysis.figures.kit.storage_colours import StorageLook
 from analysis.records.frame import Row
-from analysis.text import DAGGER, JOINT, UP, significant, visible
+from analysis.text import DAGGER, JOINT, UP, three_digits, visible
 
 # A figure, and the entries of its legend.
 Panels = tuple[Figure, Sequence[Artist]]
@@ -51,12 +51,12 @@ PUBLISHED: dict[str, Any] = {"color": "black", "linewidth": 1.6}
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
-def framed(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
+def with_frame(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
     """Return a function that draws a figure with title, legend and caption in our style; `draw` draws the panels."""
 
     @wraps(draw)
     def drawn(frame: pd.DataFrame, title: str, words: str) -> Figure:
-        with storage_colours.sheet():
+        with storage_colours.style_sheet():
             figure, signs = draw(frame)
             stack_numbers(figure)
             frame_with_words(figure, title, words, signs)
@@ -65,7 +65,7 @@ def framed(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, st
     return drawn
 
 
-def per_storage(  # noqa: PLR0913 - what panels have in common
+def storage_panels(  # noqa: PLR0913 - what panels have in common
     frame: pd.DataFrame,
     wide: float,
     high: float = 1.75,
@@ -79,7 +79,7 @@ def per_storage(  # noqa: PLR0913 - what panels have in common
     `labels` are those of the x and y axis; `top` is the end of the y axis.
     """
     storages = list(dict.fromkeys(frame["storage"]))
-    figure, grid = grid_of(len(storages), IN_A_ROW, (wide, high), 3.6, sharey=one_scale)
+    figure, grid = panel_grid(len(storages), IN_A_ROW, (wide, high), 3.6, sharey=one_scale)
     hosts = len(set(frame["host"]) - {""}) > 1
     panes = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=True)]
     for place, (axes, cells) in enumerate(panes):
@@ -91,7 +91,7 @@ def per_storage(  # noqa: PLR0913 - what panels have in common
     return figure, panes
 
 
-def grid_of(
+def panel_grid(
     count: int, in_a_row: int, size: tuple[float, float], least: float, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure, at least `least` inches wide, with `count` panels of `size` inches, `in_a_row` per row."""
@@ -103,7 +103,7 @@ def grid_of(
     return figure, grid[:count]
 
 
-def over_time(panes: int, highest: float, longest: float, label: str) -> tuple[Figure, list[Axes]]:
+def time_panels(panes: int, highest: float, longest: float, label: str) -> tuple[Figure, list[Axes]]:
     """Return a figure of `panes` panels below each other: rates up to `highest` over seconds up to `longest`."""
     figure = Figure(figsize=(6.0, 1.25 + 1.3 * panes))
     grid = list(figure.subplots(panes, 1, sharex=True, sharey=True, squeeze=False).flat)
@@ -122,7 +122,7 @@ def time_axis(axes: Axes, label: str, longest_s: float) -> None:
     axes.set_xlabel(f"{label} ({unit})")
 
 
-def why_nothing(axes: Axes, words: str) -> None:
+def write_reason(axes: Axes, words: str) -> None:
     """Write above a panel, at the right, why it or a part of it is empty."""
     axes.set_title(words, loc="right", fontsize=7, fontweight="normal", color="0.4")
 
@@ -137,27 +137,27 @@ def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
 
 def storage_fill(row: Row) -> str:
     """Return the colour of a row's storage."""
-    return storage_colours.look(row["storage_name"]).color
+    return storage_colours.look_of_storage(row["storage_name"]).color
 
 
-def categories(axes: Axes, values: Sequence[int | str]) -> None:
+def set_categories(axes: Axes, values: Sequence[int | str]) -> None:
     """Put values on the x axis as categories, the first at 0."""
     axes.set_xticks(range(len(values)), [str(each) for each in values])
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.65, len(values) - 0.35)
 
 
-def wrapped(name: str, letters: int = 14) -> str:
+def wrap_name(name: str, letters: int = 14) -> str:
     """Return a name broken into lines of at most `letters` letters; the default fits below a bar."""
     return textwrap.fill(name, letters)
 
 
-def gap(axes: Axes, x: float, status: str) -> None:
+def write_gap(axes: Axes, x: float, status: str) -> None:
     """Write the status of a cell without a number in the place of its bar."""
     axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)
 
 
-def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
+def write_number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
     """Write a number a little above a point."""
     place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom", "annotation_clip": False, "in_layout": False} | keys
     axes.annotate(text, at, textcoords="offset points", ha="center", size=NUMBER_SIZE, linespacing=0.95, **place)
@@ -231,7 +231,7 @@ def _points_of(axes: Axes) -> tuple[float, float]:
     return box.width * wide * POINTS_PER_INCH, box.height * high * POINTS_PER_INCH
 
 
-def whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
+def draw_whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
     """Draw the whiskers of a metric for all rows at these x positions; in one call, because a call is slow."""
     middle = [row[figure] for row in rows]
     low, high = zip(*(whisker_ends(row, figure) for row in rows), strict=True) if rows else ((), ())
@@ -239,7 +239,7 @@ def whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: s
     axes.errorbar(places, middle, ends, **WHISKER, zorder=zorder)
 
 
-def bars(  # noqa: PLR0913 - what a bar shows
+def draw_bars(  # noqa: PLR0913 - what a bar shows
     axes: Axes,
     places: Sequence[float],
     rows: Sequence[Row],
@@ -272,23 +272,23 @@ def bars(  # noqa: PLR0913 - what a bar shows
     drawn = [(x, row) for x, row in zip(places, rows, strict=True) if not math.isnan(row[metric])]
     for x, row in zip(places, rows, strict=True):
         if math.isnan(row[metric]):
-            gap(axes, x, row["status"])
+            write_gap(axes, x, row["status"])
     spots, shown = [x for x, _ in drawn], [row for _, row in drawn]
     axes.bar(spots, [row[metric] for row in shown], width, color=[*map(fill, shown)], edgecolor="black")
-    whiskers(axes, spots, shown, metric)
+    draw_whiskers(axes, spots, shown, metric)
     for x, row in drawn:
         mark = row[published or crossed] if published or crossed else math.nan
         if published and mark > 0:
             _published_mark(axes, x, mark, (width / 2 + dash[0], width / 2 + dash[1]))
-        foot = clear_of(axes, whisker_ends(row, metric)[1], mark, n=n)
-        number(axes, (x, foot), median_text(row, metric, n=n))
+        foot = number_height(axes, whisker_ends(row, metric)[1], mark, n=n)
+        write_number(axes, (x, foot), median_text(row, metric, n=n))
 
 
 def _published_mark(axes: Axes, x: float, height: float, dash: tuple[float, float]) -> None:
     """Draw dashes on both sides of a bar and dots between; a mark above the axis is a number below an arrow."""
     top, (inner, outer) = axes.get_ylim()[1], dash
     if height > top:
-        number(axes, (x, top), f"{UP}\n{significant(height)}", xytext=(0, -1), va="top")
+        write_number(axes, (x, top), f"{UP}\n{three_digits(height)}", xytext=(0, -1), va="top")
         return
     axes.hlines([height, height], [x - outer, x + inner], [x - inner, x + outer], **PUBLISHED)
     axes.hlines(height, x - inner, x + inner, **PUBLISHED | {"linewidth": 0.6, "linestyle": "dotted"})
@@ -299,12 +299,12 @@ def published_sign(label: str) -> Line2D:
     return Line2D([], [], label=label, **PUBLISHED, dashes=(3, 3.5))
 
 
-def line(  # noqa: PLR0913, PLR0917 - what a line shows
+def draw_line(  # noqa: PLR0913, PLR0917 - what a line shows
     axes: Axes,
     places: Sequence[float],
     rows: Sequence[Row],
     metric: str,
-    look: Look,
+    look: StorageLook,
     style: str = "solid",
     *,
     n: bool = False,
@@ -313,24 +313,24 @@ def line(  # noqa: PLR0913, PLR0917 - what a line shows
 
     `n`: whether the number of runs stands above each point.
     """
-    whiskers(axes, places, rows, metric)
+    draw_whiskers(axes, places, rows, metric)
     axes.plot(places, [row[metric] for row in rows], linestyle=style, **_line_look(look))
     for place, row in zip(places, rows, strict=True):
-        text = f"{runs_text(row) if n else ''}{dagger_of(row)}"
+        text = f"{runs_text(row) if n else ''}{dagger_if_unstable(row)}"
         if text:
-            number(axes, (place, whisker_ends(row, metric)[1]), text, xytext=(0, OVER_POINT))
+            write_number(axes, (place, whisker_ends(row, metric)[1]), text, xytext=(0, OVER_POINT))
 
 
-def line_sign(label: str, look: Look) -> Line2D:
+def line_sign(label: str, look: StorageLook) -> Line2D:
     """Return the legend's entry for a line."""
     return Line2D([], [], label=label, **_line_look(look))
 
 
-def _line_look(look: Look) -> dict[str, Any]:
+def _line_look(look: StorageLook) -> dict[str, Any]:
     return {"color": look.color, "marker": look.marker, "markeredgecolor": "black"}
 
 
-def top_of(frame: pd.DataFrame, *columns: str, headroom: float = HEADROOM) -> float:
+def axis_top(frame: pd.DataFrame, *columns: str, headroom: float = HEADROOM) -> float:
     """Return the end of a y axis with room for the numbers above the highest value of these columns; above 0."""
     ends = [upper_ends(frame, name.removesuffix("_max")) if name.endswith("_max") else frame[name] for name in columns]
     return (max(float(each.fillna(0).max()) for each in ends) or 1.0) * headroom
@@ -348,7 +348,7 @@ def whisker_ends(row: Row, figure: str) -> tuple[float, float]:
     return (row[f"{figure}_min"], row[f"{figure}_max"]) if math.isnan(low) else (low, high)
 
 
-def clear_of(axes: Axes, top: float, mark: float, *, n: bool) -> float:
+def number_height(axes: Axes, top: float, mark: float, *, n: bool) -> float:
     """Return the height at which a bar's number stands: its whisker's top, or the mark if that would cross it there."""
     height = (0.12 if n else 0.06) * axes.get_ylim()[1]  # of the number
     return mark if top < mark < top + height else top
@@ -356,11 +356,11 @@ def clear_of(axes: Axes, top: float, mark: float, *, n: bool) -> float:
 
 def median_text(row: Row, figure: str, *, n: bool) -> str:
     """Return a median as text, with a dagger if the cell is unstable, and with its number of runs if `n`."""
-    text = f"{significant(row[figure])}{dagger_of(row)}"
+    text = f"{three_digits(row[figure])}{dagger_if_unstable(row)}"
     return f"{text}\n{runs_text(row)}" if n else text
 
 
-def dagger_of(row: Row) -> str:
+def dagger_if_unstable(row: Row) -> str:
     """Return a dagger if the cell is unstable, else nothing."""
     return DAGGER if row["unstable"] is True else ""
 
@@ -370,7 +370,7 @@ def runs_text(row: Row) -> str:
     return f"n={row['n_valid']}"
 
 
-def several_n(shown: pd.DataFrame) -> bool:
+def needs_run_counts(shown: pd.DataFrame) -> bool:
     """Return whether the cells differ in their number of runs, so that each bar must show its own."""
     return len(set(shown["n_valid"])) > 1
 
@@ -380,8 +380,8 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
     wide = figure.get_figwidth()
     # Words are joined, so that no line ends between a word and its number or a number and its unit.
     joined = re.sub(rf" (?=[\d≥%])|(?<=[\d{DAGGER}]) (?=[a-z])", JOINT, words)
-    foot = filled(joined, wide * WORDS_WIDTH, CAPTION_SIZE).replace(JOINT, " ")
-    head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
+    foot = wrap_text(joined, wide * WORDS_WIDTH, CAPTION_SIZE).replace(JOINT, " ")
+    head = wrap_text(title, wide * WORDS_WIDTH, TITLE_SIZE)
     figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
     columns = legend_columns([str(sign.get_label()) for sign in signs], wide * WORDS_WIDTH)
     if signs:
@@ -402,7 +402,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
     figure.set_figheight(figure.get_figheight() + more)
 
 
-def filled(words: str, wide: float, size: float) -> str:
+def wrap_text(words: str, wide: float, size: float) -> str:
     """Return a text broken into lines of at most `wide` inches, as measured at the letter size in points."""
     words = visible(words if len(words) <= LONGEST else f"{words[:LONGEST]}\N{HORIZONTAL ELLIPSIS}")
     space = _points("n n", size) - 2 * _points("n", size)

@@ -29,9 +29,9 @@ from matplotlib.figure import Figure
 from analysis.errors import AnalysisError
 from analysis.figures.kit import storage_colours
 from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.processes import Helpers, spread
-from analysis.spreadsheet import csv
-from analysis.text import fit
+from analysis.processes import Helpers, spread_jobs
+from analysis.spreadsheet import frame_as_csv
+from analysis.text import without_illegal_html
 
 # 10 % more bytes than by zlib's default level, in two thirds of the time.
 PNG_LEVEL = 3
@@ -41,22 +41,22 @@ with suppress(AttributeError):
     Options._drop_tables_default += ["GDEF", "GPOS", "GSUB", "kern"]  # noqa: SLF001
 
 
-def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
+def save_figure(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
     """Write a figure as `<stem>.pdf` and `.png`, and the table that it shows as `<stem>.csv`; return the paths."""
-    return put(contents(figure, drawn, stem), folder, stem)
+    return write_files(file_contents(figure, drawn, stem), folder, stem)
 
 
-def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]:
+def file_contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]:
     """Return the content of a figure's files by their endings: PDF, PNG, and the table that it shows as CSV."""
     # Outside the context the fonts would be Type 3 again; without a date the bytes repeat.
-    with storage_colours.sheet():
-        pdf = rendered(figure, "pdf", {"CreationDate": None, "Title": stem})
+    with storage_colours.style_sheet():
+        pdf = render_figure(figure, "pdf", {"CreationDate": None, "Title": stem})
         figure.set_layout_engine("none")  # the layout is done: to repeat it takes as long as drawing
-        png = rendered(figure, "png", {"Software": None, "Title": stem})
-    return {".pdf": pdf, ".png": png, ".csv": csv(drawn)}
+        png = render_figure(figure, "png", {"Software": None, "Title": stem})
+    return {".pdf": pdf, ".png": png, ".csv": frame_as_csv(drawn)}
 
 
-def must_be_own(home: Path, *names: str) -> None:
+def require_own_folders(home: Path, *names: str) -> None:
     """Raise AnalysisError if `home` or one of `names` in it exists and is no folder.
 
     A link in `home` is refused too: the folder behind it is not ours to replace.
@@ -68,12 +68,12 @@ def must_be_own(home: Path, *names: str) -> None:
             raise AnalysisError(f"{place} is {'a link' if linked else 'no folder'}", hint)
 
 
-def put(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
+def write_files(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
     """Write `<stem><ending>` for each ending and content in `files`; return the paths."""
-    return [write(folder / f"{stem}{ending}", content) for ending, content in files.items()]
+    return [write_file(folder / f"{stem}{ending}", content) for ending, content in files.items()]
 
 
-def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> bytes:
+def render_figure(figure: Figure, ending: str, metadata: dict[str, str | None]) -> bytes:
     """Return the bytes of a figure in one format."""
     buffer = io.BytesIO()
     # Not by `savefig`: with a layout engine it draws everything twice.
@@ -89,8 +89,8 @@ def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> by
     return buffer.getvalue()
 
 
-def export(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -> Path:
-    """Write a file that the user named, as `write` does; never replace one of the files in `read`.
+def export_file(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -> Path:
+    """Write a file that the user named, as `write_file` does; never replace one of the files in `read`.
 
     Raises AnalysisError: the file is in `read`, its folder does not exist, or it cannot be written.
     """
@@ -98,10 +98,10 @@ def export(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -
         raise AnalysisError(f"{path} is a file of this very command", "name another file to write")
     if not path.parent.is_dir():
         raise AnalysisError(f"there is no folder {path.parent}", "make it, or name a folder that is there")
-    return write(path, content, "name a file in another place, or make room in this one")
+    return write_file(path, content, "name a file in another place, or make room in this one")
 
 
-def write(
+def write_file(
     path: Path,
     content: bytes | Iterable[bytes],
     hint: str = "name another place (--out DIR, --junit FILE), or make room in this one",
@@ -153,7 +153,7 @@ SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
-def inline(figure: Figure, name: str, label: str) -> Markup:
+def inline_svg(figure: Figure, name: str, label: str) -> Markup:
     """Return a figure as an `<svg>` element, the same bytes each time.
 
     The SVG has no title and caption (the page shows them as text), no style sheet (it would act on the whole page) and
@@ -162,16 +162,16 @@ def inline(figure: Figure, name: str, label: str) -> Markup:
     Parameters
     ----------
     figure
-        A figure by `panels.framed` after `save.contents`, so that its layout is done; its title and caption are hidden.
+        A figure by `panels.with_frame` after `file_contents`, so that its layout is done; title and caption are hidden.
     name
         The prefix of all ids in the SVG.
     label
         The description of the figure for readers who cannot see it.
     """
     above, below = _without_words(figure)
-    with storage_colours.sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        drawn = rendered(figure, "svg", {"Date": None})
-    root = ET.fromstring(fit(drawn.decode()))  # noqa: S314 - our own drawing
+    with storage_colours.style_sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        drawn = render_figure(figure, "svg", {"Date": None})
+    root = ET.fromstring(without_illegal_html(drawn.decode()))  # noqa: S314 - our own drawing
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{{{SVG}}}metadata", f"{{{SVG}}}style"):
@@ -222,19 +222,19 @@ class Drawing:
     inline: Markup
 
 
-def drawings(
+def draw_all(
     specs: Sequence[FigureSpec], within_page: int, helpers: Helpers
 ) -> AbstractContextManager[Iterator[Drawing]]:
-    """Return a context with the drawn figures (by `analysis.processes.spread`), the first `within_page` also as SVG."""
-    return spread(partial(draw, specs, within_page), range(len(specs)), WORTH_PROCESSES, helpers)
+    """Return a context with the drawn figures (by `processes.spread_jobs`), the first `within_page` also as SVG."""
+    return spread_jobs(partial(draw_one, specs, within_page), range(len(specs)), WORTH_PROCESSES, helpers)
 
 
-def draw(specs: Sequence[FigureSpec], within_page: int, place: int) -> Drawing:
+def draw_one(specs: Sequence[FigureSpec], within_page: int, place: int) -> Drawing:
     """Return the drawing of figure number `place`; its SVG has no title and caption: the page shows them as text."""
     spec = specs[place]
     figure = spec.drawn()
-    files = contents(figure, spec.frame, spec.stem)
-    drawing = Drawing(files, inline(figure, spec.stem, spec.title) if place < within_page else Markup())
+    files = file_contents(figure, spec.frame, spec.stem)
+    drawing = Drawing(files, inline_svg(figure, spec.stem, spec.title) if place < within_page else Markup())
     del figure
     gc.collect()  # its parts refer to each other: only this frees them before the next figure is drawn
     return drawing

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from jobs.benchmarks.engines import engine
-from jobs.benchmarks.engines.engine import Order, Outcome
+from jobs.benchmarks.engines.engine import EngineOrder, EngineOutcome
 from jobs.system import files
 
 VERSION = "1"
@@ -34,15 +34,15 @@ class _Parts(dict[str, float]):
         self[name] = time.perf_counter() - start
 
 
-def run(order: Order) -> Outcome:
+def run_builtin(order: EngineOrder) -> EngineOutcome:
     """Run an order and return its outcome; raise OSError if the file is unusable, EngineError if its size is wrong."""
     start = time.perf_counter()
     write = _put if order.put else _write
     outcome = {"read": _read, "write": write, "random_read": _read_random}[order.access](order)
-    return engine.believe(outcome, order, time.perf_counter() - start)
+    return engine.require_credible(outcome, order, time.perf_counter() - start)
 
 
-def _read(order: Order) -> Outcome:
+def _read(order: EngineOrder) -> EngineOutcome:
     parts, moved_bytes, requests = _Parts(), 0, 0
     buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, for O_DIRECT
     start = time.perf_counter()
@@ -54,10 +54,10 @@ def _read(order: Order) -> Outcome:
                 moved_bytes, requests = moved_bytes + count, requests + 1
         with parts.named("close_s"):
             stack.close()
-    return Outcome(moved_bytes, requests, time.perf_counter() - start, VERSION, parts)
+    return EngineOutcome(moved_bytes, requests, time.perf_counter() - start, VERSION, parts)
 
 
-def _write(order: Order) -> Outcome:
+def _write(order: EngineOrder) -> EngineOutcome:
     """Write random bytes and wait until they are durable; all pages differ, so that no storage can deduplicate them."""
     parts, moved_bytes, requests = _Parts(), 0, 0
     buffer = mmap.mmap(-1, order.block_bytes)
@@ -65,7 +65,7 @@ def _write(order: Order) -> Outcome:
     stamps = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS]
     start = time.perf_counter()
     with parts.named("open_s"):
-        fd = files.opened(order.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _direct(order), 0o600)
+        fd = files.open_file(order.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _direct(order), 0o600)
     try:
         with parts.named("transfer_s"):
             while moved_bytes < order.file_bytes:
@@ -76,7 +76,7 @@ def _write(order: Order) -> Outcome:
     finally:
         with parts.named("close_s"):
             os.close(fd)
-    return Outcome(moved_bytes, requests, time.perf_counter() - start, VERSION, parts)
+    return EngineOutcome(moved_bytes, requests, time.perf_counter() - start, VERSION, parts)
 
 
 def _write_whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
@@ -87,28 +87,28 @@ def _write_whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
     return written
 
 
-def _read_random(order: Order) -> Outcome:
+def _read_random(order: EngineOrder) -> EngineOutcome:
     """Read blocks in a seeded random order, none twice, by threads until the time is up; return the outcome."""
     blocks = list(range(order.file_bytes // order.block_bytes))
     random.Random(order.seed).shuffle(blocks)  # noqa: S311 - offsets, not secrets
     return _run_threads(order, blocks, _reader)
 
 
-def _put(order: Order) -> Outcome:
+def _put(order: EngineOrder) -> EngineOutcome:
     """Write objects, one per request, with ``threads`` threads; return the outcome."""
     return _run_threads(order, list(range(order.file_bytes // order.block_bytes)), _writer)
 
 
-def _run_threads(order: Order, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> Outcome:
+def _run_threads(order: EngineOrder, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> EngineOutcome:
     remaining = iter(blocks)  # `next` is atomic, so no two threads get the same block
     barrier = Barrier(order.threads)
     with ThreadPoolExecutor(order.threads) as pool:
         results = list(pool.map(lambda _: work(order, remaining, barrier), range(order.threads)))
     counts, starts, ends = zip(*results, strict=True)
-    return Outcome(sum(counts) * order.block_bytes, sum(counts), max(ends) - min(starts), VERSION)
+    return EngineOutcome(sum(counts) * order.block_bytes, sum(counts), max(ends) - min(starts), VERSION)
 
 
-def _writer(order: Order, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
+def _writer(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
     """Write objects with different bytes until none remains; return their number, and start and end in seconds."""
     buffer = bytearray(os.urandom(order.block_bytes))
     stamps, count = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS], 0
@@ -122,7 +122,7 @@ def _writer(order: Order, remaining: Iterator[int], barrier: Barrier) -> tuple[i
     return count, start, time.perf_counter()
 
 
-def _reader(order: Order, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
+def _reader(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
     """Read blocks until none remains or the time is up; return their number, and start and end in seconds."""
     buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
     count = 0
@@ -139,7 +139,7 @@ def _reader(order: Order, remaining: Iterator[int], barrier: Barrier) -> tuple[i
 
 
 @contextmanager
-def _opened(order: Order, view: memoryview) -> Iterator[Callable[[int], int]]:
+def _opened(order: EngineOrder, view: memoryview) -> Iterator[Callable[[int], int]]:
     """Yield a function that reads into `view` from an offset and returns the number of bytes read.
 
     Bytes of an object stay in the client's memory and are not copied to `view`.
@@ -147,12 +147,12 @@ def _opened(order: Order, view: memoryview) -> Iterator[Callable[[int], int]]:
     if get := order.get:
         yield lambda offset: get(offset, min(len(view), order.file_bytes - offset))
         return
-    fd = files.opened(order.file, os.O_RDONLY | _direct(order))
+    fd = files.open_file(order.file, os.O_RDONLY | _direct(order))
     try:
         yield lambda offset: os.preadv(fd, [view], offset)
     finally:
         os.close(fd)
 
 
-def _direct(order: Order) -> int:
+def _direct(order: EngineOrder) -> int:
     return os.O_DIRECT if order.direct else 0

@@ -61,29 +61,29 @@ def own_folder(folder: Path) -> Path:
     return folder
 
 
-def named(folder: Path, size: int) -> Path:
+def data_file_path(folder: Path, size: int) -> Path:
     """Return the path of the file to read with `size` bytes."""
     return folder / f"read-{size}.bin"
 
 
-def lacking(folder: Path, size: int) -> int:
+def missing_bytes(folder: Path, size: int) -> int:
     """Return the bytes that must still be written for the file to read: 0 if it exists, else `size`."""
-    return 0 if _is_whole(named(folder, size), size) else size
+    return 0 if _is_whole(data_file_path(folder, size), size) else size
 
 
-def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
+def make_data_file(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
     """Return the file to read, made if it is missing; `progress` gets the MiB written, and the MiB of the file."""
-    path = named(folder, size)
+    path = data_file_path(folder, size)
     with _errors_with_cures(folder):
         if not _is_whole(path, size):
             with FileLock(folder / LOCK, fallback_to_soft=False):  # a lock ends with its process
                 if not _is_whole(path, size):
-                    require_room(folder, size)
+                    require_free_space(folder, size)
                     _make(path, size, progress)
     return path
 
 
-def require_room(folder: Path, size: int) -> None:
+def require_free_space(folder: Path, size: int) -> None:
     """Raise DatasetError if a file of `size` bytes does not fit on the storage."""
     if lack := files.lack_of_room(folder, size):
         raise DatasetError(f"a baseline in {lack}", _CURES[errno.ENOSPC])
@@ -100,14 +100,14 @@ def _is_whole(path: Path, size: int) -> bool:
 
 def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
     """Write the file with random bytes under a temporary name, and rename it when the bytes are durable."""
-    for name in files.names(path.parent):
+    for name in files.names_in_folder(path.parent):
         if name.startswith(f".{path.name}."):  # left by a dead process
             files.remove(path.parent / name)
-    with files.whole(path) as file:
+    with files.write_whole(path) as file:
         for offset in range(0, size, _CHUNK):
             progress(offset // _MIB, size // _MIB)
             file.write(os.urandom(min(_CHUNK, size - offset)))
-    page_cache.evict([path])
+    page_cache.evict_pages([path])
     progress(size // _MIB, size // _MIB)
 
 

@@ -19,7 +19,7 @@ _TOLERANCE = 0.01  # allowed relative difference between an engine's rate and it
 
 
 @dataclass(frozen=True)
-class Order:
+class EngineOrder:
     """An order to an engine: the access, the file, and the sizes and number of the requests."""
 
     # ``write``: the file is written and left durable; ``read``: it is read from begin to end; ``random_read``: blocks
@@ -41,7 +41,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EngineOutcome:
     """The outcome of an order: bytes, requests and seconds, as the engine reports them."""
 
     moved_bytes: int  # bytes read or written
@@ -53,7 +53,7 @@ class Outcome:
     rate: float | None = None  # bytes per second, as the engine reports
 
 
-def chosen(engine: str, access: str) -> str:
+def choose_engine(engine: str, access: str) -> str:
     """Return the name of the engine to use on this machine; ``auto`` means IOR, else fio, else the built-in one.
 
     IOR has no threads (parallel readers would need an MPI launcher), so it is not used for ``random_read``. Raises
@@ -67,7 +67,7 @@ def chosen(engine: str, access: str) -> str:
     return engine
 
 
-def takes_direct(file: Path, access: str) -> bool:
+def supports_direct(file: Path, access: str) -> bool:
     """Return whether a file can be opened with O_DIRECT; some file systems refuse it.
 
     For ``write`` the file is made and removed again, even if a killed run left one; for other accesses no file is made,
@@ -78,7 +78,7 @@ def takes_direct(file: Path, access: str) -> bool:
     try:
         if is_write:
             files.remove(file, missing_ok=True)
-        os.close(files.opened(file, flags | os.O_DIRECT, 0o600))
+        os.close(files.open_file(file, flags | os.O_DIRECT, 0o600))
     except OSError as error:
         if error.errno != errno.EINVAL:  # open(2): "The filesystem does not support the O_DIRECT flag"
             raise
@@ -89,7 +89,7 @@ def takes_direct(file: Path, access: str) -> bool:
     return True
 
 
-def believe(outcome: Outcome, order: Order, elapsed_s: float) -> Outcome:
+def require_credible(outcome: EngineOutcome, order: EngineOrder, elapsed_s: float) -> EngineOutcome:
     """Return the outcome; raise EngineError if it contradicts itself, the order, or the measured `elapsed_s`."""
     expected_bytes = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
     rate = outcome.rate

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.benchmarks.engines import engine as engines
-from jobs.benchmarks.engines.engine import Order, Outcome
+from jobs.benchmarks.engines.engine import EngineOrder, EngineOutcome
 from jobs.errors import EngineError
 from jobs.fork_server import die_with_parent
 from jobs.system import files, programs
@@ -34,53 +34,53 @@ _IOR_VERSION = re.compile(r'(?:"Version": "|\bIOR-)(?P<version>\d[^\s:"]*)')
 _IOR_PARTS = {"openTime": "open_s", "wrRdTime": "transfer_s", "closeTime": "close_s"}
 
 
-class External(NamedTuple):
+class ExternalEngine(NamedTuple):
     """An external engine: its program, its command line for an order, and the reader of its output.
 
     The reader raises EngineError unless the output holds exactly one complete result of the order.
     """
 
     program: str
-    command: Callable[[Order], list[str]]
-    outcome: Callable[[str, Order], Outcome]
+    command: Callable[[EngineOrder], list[str]]
+    outcome: Callable[[str, EngineOrder], EngineOutcome]
 
 
-def run(engine: External, raw: Path | None, order: Order) -> Outcome:
+def run_external(engine: ExternalEngine, raw: Path | None, order: EngineOrder) -> EngineOutcome:
     """Return the outcome of a program that runs an order; `raw` is the file for its output."""
     command = engine.command(order)
     start = time.perf_counter()
-    answer = output_of(command, order.file.parent, raw)
+    answer = program_output(command, order.file.parent, raw)
     return checked_outcome(engine, answer, order, time.perf_counter() - start)
 
 
-def checked_outcome(engine: External, answer: str, order: Order, elapsed_s: float) -> Outcome:
+def checked_outcome(engine: ExternalEngine, answer: str, order: EngineOrder, elapsed_s: float) -> EngineOutcome:
     """Return the outcome in a program's output; raise EngineError if it is incomplete or contradicts itself."""
     try:
-        return engines.believe(engine.outcome(answer, order), order, elapsed_s)
+        return engines.require_credible(engine.outcome(answer, order), order, elapsed_s)
     except EngineError as error:
-        raise failure(engine.program, f"is not credible: {error}", answer) from error
+        raise engine_error(engine.program, f"is not credible: {error}", answer) from error
 
 
-def output_of(command: Sequence[str], folder: Path, raw: Path | None) -> str:
+def program_output(command: Sequence[str], folder: Path, raw: Path | None) -> str:
     """Return the standard output of a program run in `folder`, also written to `raw`; raise EngineError if it fails."""
     try:
         # It must not continue to use the storage after this process.
-        completed = programs.run(command, cwd=folder, preexec_fn=die_with_parent)
+        completed = programs.run_program(command, cwd=folder, preexec_fn=die_with_parent)
     except OSError as error:
         raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
     error_head = f"--- standard error, exit code {completed.returncode}"
     log_text = f"$ {shlex.join(command)}\n{completed.stdout}\n{error_head}\n{completed.stderr}"
     if raw is not None:
         with suppress(OSError):  # a full disk must not end the run
-            files.write(raw, log_text)
+            files.write_text(raw, log_text)
     if completed.returncode:
-        raise failure(
+        raise engine_error(
             command[0], f"ended with exit code {completed.returncode}", completed.stderr.strip() or completed.stdout
         )
     return completed.stdout
 
 
-def failure(program: str, fault: str, text: str) -> EngineError:
+def engine_error(program: str, fault: str, text: str) -> EngineError:
     """Return an error that ends with a program's last output; more of the output goes to standard error."""
     print(text[-10 * _TAIL_CHARACTERS :], file=sys.stderr)
     last_output = " ".join(text[-_TAIL_CHARACTERS:].split())
@@ -89,7 +89,7 @@ def failure(program: str, fault: str, text: str) -> EngineError:
     )
 
 
-def documents(text: str) -> Iterator[Mapping[str, Any]]:
+def json_objects(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the outermost JSON objects in a text with any other content; NaN and infinity become None."""
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     end, cleaned = 0, _NO_NUMBER.sub("null", text)
@@ -100,7 +100,7 @@ def documents(text: str) -> Iterator[Mapping[str, Any]]:
             yield value
 
 
-def number(node: Mapping[str, Any], key: str) -> float:
+def read_number(node: Mapping[str, Any], key: str) -> float:
     """Return a number of a program's output; raise EngineError if it is missing or not finite."""
     value = node.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
@@ -108,7 +108,7 @@ def number(node: Mapping[str, Any], key: str) -> float:
     return value
 
 
-def fio_command(order: Order) -> list[str]:
+def fio_command(order: EngineOrder) -> list[str]:
     """Return fio's command line; the file is named relative to its folder, because fio interprets ``:`` and ``$``."""
     options = {
         "name": "baseline",
@@ -130,7 +130,7 @@ def fio_command(order: Order) -> list[str]:
     return ["fio", *(f"--{key}={value}" for key, value in options.items()), *flags]
 
 
-def _fio_readers(order: Order) -> dict[str, Any]:
+def _fio_readers(order: EngineOrder) -> dict[str, Any]:
     """Return options that give each reader its own part of the file, because fio tracks blocks per job only."""
     blocks = order.file_bytes // order.block_bytes
     readers = max(1, min(order.threads, blocks))
@@ -145,28 +145,28 @@ def _fio_readers(order: Order) -> dict[str, Any]:
     }
 
 
-def fio_outcome(answer: str, order: Order) -> Outcome:
+def fio_outcome(answer: str, order: EngineOrder) -> EngineOutcome:
     """Return the outcome in fio's output; raise EngineError unless it holds one JSON document with one job."""
-    answers = [document for document in documents(answer) if "jobs" in document]
+    answers = [document for document in json_objects(answer) if "jobs" in document]
     if len(answers) != 1:
         raise EngineError(f"it gave {len(answers)} answers" if answers else "it gave no complete answer")
     jobs = answers[0]["jobs"]
     if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
         raise EngineError("its answer does not have one job")
     job = jobs[0]
-    if number(job, "error"):
+    if read_number(job, "error"):
         raise EngineError(f"error {job['error']}")
     access_result = job.get("write" if order.access == "write" else "read")
     if not isinstance(access_result, dict):
         raise EngineError("its answer has no result of the access")
     moved_bytes, requests, milliseconds, rate = (
-        number(access_result, key) for key in ("io_bytes", "total_ios", "runtime", "bw_bytes")
+        read_number(access_result, key) for key in ("io_bytes", "total_ios", "runtime", "bw_bytes")
     )
     version = str(answers[0].get("fio version", engines.UNKNOWN))
-    return Outcome(int(moved_bytes), int(requests), milliseconds / 1e3, version, rate=rate)
+    return EngineOutcome(int(moved_bytes), int(requests), milliseconds / 1e3, version, rate=rate)
 
 
-def ior_command(order: Order) -> list[str]:
+def ior_command(order: EngineOrder) -> list[str]:
     """Return IOR's command line (IOR 3.3 and later): one task, one block; IOR does not delete the file."""
     size_options = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
     direct = ["--posix.odirect"] if order.direct else []
@@ -178,24 +178,24 @@ def ior_command(order: Order) -> list[str]:
     ]  # fmt: skip
 
 
-def ior_outcome(answer: str, order: Order) -> Outcome:
+def ior_outcome(answer: str, order: EngineOrder) -> EngineOutcome:
     """Return the outcome in IOR's output; raise EngineError unless it has exactly one complete result of the access."""
     texts = _INNERMOST.findall(answer)
-    objects = [document for text in texts for document in documents(text)]
+    objects = [document for text in texts for document in json_objects(text)]
     results = [result for result in objects if result.get("access") == order.access and "bwMiB" in result]
     if len(results) != 1:
         raise EngineError(f"it gave {len(results)} results" if results else "it gave no complete result")
     (result,), match = results, _IOR_VERSION.search(answer)
     version = f"IOR-{match['version']}" if match else engines.UNKNOWN
     # IOR reports no bytes, so its rate and time are checked with the bytes of the order.
-    wall_s, rate = number(result, "totalTime"), number(result, "bwMiB") * _MIB
-    parts = {name: number(result, ior_name) for ior_name, name in _IOR_PARTS.items()}
+    wall_s, rate = read_number(result, "totalTime"), read_number(result, "bwMiB") * _MIB
+    parts = {name: read_number(result, ior_name) for ior_name, name in _IOR_PARTS.items()}
     requests = order.file_bytes // order.block_bytes
-    return Outcome(order.file_bytes, requests, wall_s, version, parts, rate)
+    return EngineOutcome(order.file_bytes, requests, wall_s, version, parts, rate)
 
 
 EXTERNAL = {
     engine.program: engine
-    for engine in (External("fio", fio_command, fio_outcome), External("ior", ior_command, ior_outcome))
+    for engine in (ExternalEngine("fio", fio_command, fio_outcome), ExternalEngine("ior", ior_command, ior_outcome))
 }
 """The external engines, by name."""

@@ -2,7 +2,7 @@
 
 ::
 
-    with opened("offsets", [Part("climate/data", rows=(0, 1, 2, 10)), Part("climate/labels")], paths) as reader:
+    with open_reader("offsets", [Part("climate/data", rows=(0, 1, 2, 10)), Part("climate/labels")], paths) as reader:
         fields, labels = reader.read(paths[0])
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from jobs.data.readers.part import READERS, Part, Reader
 
-__all__ = ["READERS", "Part", "Reader", "opened"]
+__all__ = ["READERS", "Part", "Reader", "open_reader"]
 
 
-def opened(*arguments: Any, **options: Any) -> AbstractContextManager[Reader]:
-    """Return a reader that is ready, as `jobs.data.readers.reader.opened` does; numpy is imported only now."""
+def open_reader(*arguments: Any, **options: Any) -> AbstractContextManager[Reader]:
+    """Return a reader that is ready, as `jobs.data.readers.reader.open_reader` does; numpy is imported only now."""
     from jobs.data.readers import reader  # noqa: PLC0415
 
-    return reader.opened(*arguments, **options)
+    return reader.open_reader(*arguments, **options)

@@ -21,7 +21,7 @@ from jobs.lazy_imports import h5py, np
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.objects.source import Source
+    from jobs.objects.run_objects import RunObjects
 
 
 MOST_SOFT_LINKS = 16  # as in HDF5 (H5L_NUM_LINKS)
@@ -29,14 +29,14 @@ _NAMED, _NAMED_CHARACTERS = 8, 80
 _CURE = "copy the data into this file, or leave the file out"
 
 
-class File(NamedTuple):
+class NamedHdf5File(NamedTuple):
     """An open HDF5 file with its real name; HDF5 uses another name."""
 
     name: str
     root: h5py.Group
 
 
-def data_set(file: File, path: str) -> h5py.Dataset:
+def data_set(file: NamedHdf5File, path: str) -> h5py.Dataset:
     """Return the data set at a path of a file; raise DatasetError if it is missing or outside of the file."""
     node, trail, remaining, links = file.root.id, list[str](), _components(path), 0
     while remaining:
@@ -74,7 +74,7 @@ def _path_text(trail: list[str]) -> str:
     return "/".join(trail)[-_NAMED_CHARACTERS:]
 
 
-def _missing(file: File, path: str, node: object, trail: list[str]) -> DatasetError:
+def _missing(file: NamedHdf5File, path: str, node: object, trail: list[str]) -> DatasetError:
     names = islice(node, _NAMED) if isinstance(node, h5py.h5g.GroupID) else ()
     listing = ", ".join(_path_text([*trail, name.decode(errors="replace")]) for name in names)
     return DatasetError(f"{file.name} has no data set {path!r}", f"it has: {listing or 'nothing'}")
@@ -88,7 +88,7 @@ _MOST_BYTES, _MOST_DEFLATED = 1 << 30, 1032
 
 
 @contextmanager
-def named(name: str) -> Iterator[None]:
+def name_in_errors(name: str) -> Iterator[None]:
     """Raise a DatasetError with the name of the file for any error in the block."""
     try:
         yield
@@ -101,24 +101,26 @@ def named(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def file_of(path: str | os.PathLike[str], driver: Driver = "sec2", source: Source | None = None) -> Iterator[File]:
+def file_of(
+    path: str | os.PathLike[str], driver: Driver = "sec2", source: RunObjects | None = None
+) -> Iterator[NamedHdf5File]:
     """Yield an HDF5 file opened for reading; with ``core`` the whole file is read into memory at once.
 
     With a `source` it is an object, which any driver reads by ranges. Raises DatasetError for a file that is not HDF5
     or is unreadable.
     """
     name = os.fspath(path)
-    with named(name), ExitStack() as stack:
+    with name_in_errors(name), ExitStack() as stack:
         if source:
             file = h5py.File(source.ranges.file(name), "r")
         else:
             options = {"backing_store": False} if driver == "core" else {}
-            with files.followed(name) as descriptor:  # by descriptor: the name may be another file by now
+            with files.open_through_links(name) as descriptor:  # by descriptor: the name may be another file by now
                 file = h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, driver=driver, **options)
-        yield File(file.filename if source else name, stack.enter_context(file))
+        yield NamedHdf5File(file.filename if source else name, stack.enter_context(file))
 
 
-def data_set_of(file: File, part: Part) -> h5py.Dataset:
+def data_set_of(file: NamedHdf5File, part: Part) -> h5py.Dataset:
     """Return the data set of a part; raise DatasetError if the file lacks it, or it has no numbers."""
     data = data_set(file, part.name)
     if data.dtype.kind not in _NUMBERS or data.shape is None:
@@ -136,7 +138,7 @@ def data_set_of(file: File, part: Part) -> h5py.Dataset:
     return data
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an uninitialised array, aligned so that TensorFlow takes it without a copy."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = np.empty(size + _ALIGNED, np.uint8)
@@ -144,14 +146,14 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def load(  # noqa: PLR0913 - the differences between readers
+def load_parts(  # noqa: PLR0913 - the differences between readers
     path: str | os.PathLike[str],
     parts: Sequence[Part],
     driver: Driver = "sec2",
     note: Callable[[str], AbstractContextManager[Any]] = lambda _: nullcontext(SimpleNamespace()),
-    room: Callable[[tuple[int, ...], np.dtype[Any]], Array] = empty,
+    room: Callable[[tuple[int, ...], np.dtype[Any]], Array] = aligned_array,
     *,
-    source: Source | None = None,
+    source: RunObjects | None = None,
 ) -> list[Array]:
     """Return parts of a file as arrays that `room` makes; `note` returns the log event of `open` or `read`."""
     with ExitStack() as stack:
@@ -163,7 +165,9 @@ def load(  # noqa: PLR0913 - the differences between readers
         return arrays
 
 
-def read_part(data: h5py.Dataset, part: Part, room: Callable[[tuple[int, ...], np.dtype[Any]], Array] = empty) -> Array:
+def read_part(
+    data: h5py.Dataset, part: Part, room: Callable[[tuple[int, ...], np.dtype[Any]], Array] = aligned_array
+) -> Array:
     """Return the array of a part, read from the file."""
     array = room(part.shape(data.shape), data.dtype)
     if not data.shape:
@@ -174,7 +178,7 @@ def read_part(data: h5py.Dataset, part: Part, room: Callable[[tuple[int, ...], n
     return array
 
 
-def size(path: str | os.PathLike[str], parts: Sequence[Part], source: Source | None = None) -> int:
+def parts_bytes(path: str | os.PathLike[str], parts: Sequence[Part], source: RunObjects | None = None) -> int:
     """Return the bytes that the parts of a file need in memory, each part aligned to 64 bytes."""
     with file_of(path, source=source) as file:
         shapes = [(part.shape(data.shape), data.dtype.itemsize) for part in parts if (data := data_set_of(file, part))]

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jobs.data.readers.h5py_parts import Array, data_set_of, empty, file_of, named, read_part
+from jobs.data.readers.h5py_parts import Array, aligned_array, data_set_of, file_of, name_in_errors, read_part
 from jobs.data.readers.part import At, Note, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.objects.source import Source
+    from jobs.objects.run_objects import RunObjects
 
 Read = Callable[[memoryview, int], None]  # fills memory with the bytes from an offset on
-Fill = Callable[[Iterable["Range"]], None]
+Fill = Callable[[Iterable["FileRange"]], None]
 
 _PIECE = 16 << 20  # bytes; a longer range is read by several threads
 _CURE = "reader=h5py_pool reads it"
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class PartLayout:
     """The positions in a file of the data of a part."""
 
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class Layout:
     held: Array | None = None  # the contents, if they are stored in the file's metadata
 
 
-class Range(NamedTuple):
+class FileRange(NamedTuple):
     """A range of a file: the memory to fill, the offset in the file, and a function to call afterwards."""
 
     view: memoryview
@@ -62,13 +62,13 @@ class Range(NamedTuple):
     done: Callable[[], object] = lambda: None
 
 
-def layouts(path: str, parts: Sequence[Part], source: Source | None = None) -> list[Layout]:
+def part_layouts(path: str, parts: Sequence[Part], source: RunObjects | None = None) -> list[PartLayout]:
     """Return the layout of each part of a file; raise DatasetError for a part that only the library can read."""
     with file_of(path, source=source) as file:
         return [_layout(file.name, data_set_of(file, part), part) for part in parts]
 
 
-def _layout(name: str, data: h5py.Dataset, part: Part) -> Layout:
+def _layout(name: str, data: h5py.Dataset, part: Part) -> PartLayout:
     properties, shape, h5d = data.id.get_create_plist(), part.shape(data.shape), h5py.h5d
     kind = properties.get_layout()
     filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
@@ -76,11 +76,11 @@ def _layout(name: str, data: h5py.Dataset, part: Part) -> Layout:
         fault = f"has the filter {', '.join(filters)}: its bytes are not stored unchanged"
         raise DatasetError(f"{name}: {part.name} {fault}", _CURE)
     if kind == h5d.COMPACT or not data.size:
-        return Layout(shape, data.dtype, (), held=read_part(data, part))
+        return PartLayout(shape, data.dtype, (), held=read_part(data, part))
     pieces = tuple(_chunks(data, part) if kind == h5d.CHUNKED else _contiguous(data, part))
     rows = sum(piece.rows * _cells(piece, shape[1:]) for piece in pieces)
     is_complete = rows == int(np.prod(shape))
-    return Layout(shape, data.dtype, pieces, None if is_complete else data.fillvalue)
+    return PartLayout(shape, data.dtype, pieces, None if is_complete else data.fillvalue)
 
 
 def _cells(piece: Piece, row: tuple[int, ...]) -> int:
@@ -116,11 +116,11 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
 
 
 @dataclass
-class Offsets(Reader):
+class OffsetReader(Reader):
     """A reader of files by known offsets; thread safe."""
 
-    layouts: Callable[[str], list[Layout]]  # returns the layouts of a file that is not in `known`
-    known: dict[str, list[Layout]]
+    layouts: Callable[[str], list[PartLayout]]  # returns the layouts of a file that is not in `known`
+    known: dict[str, list[PartLayout]]
     opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and yields a function that reads ranges
     note: Note
 
@@ -128,7 +128,7 @@ class Offsets(Reader):
         """Return the parts of a file, one array per part."""
         name = os.fspath(path)
         file_layouts = self.known[name] if name in self.known else self.known.setdefault(name, self.layouts(name))
-        arrays = [empty(layout.shape, layout.dtype) for layout in file_layouts]
+        arrays = [aligned_array(layout.shape, layout.dtype) for layout in file_layouts]
         with ExitStack() as stack:
             with self.note(name, at, "open"):
                 fill = stack.enter_context(self.opened(name))
@@ -138,7 +138,7 @@ class Offsets(Reader):
         return arrays
 
 
-def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
+def _ranges(layout: PartLayout, array: Array) -> Iterator[FileRange]:
     """Yield the ranges of a file that fill an array; first set the values that the file does not store."""
     if layout.held is not None:
         array[...] = layout.held
@@ -148,10 +148,10 @@ def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
     for piece in layout.pieces:
         target = rows[piece.place : piece.place + piece.rows]
         if piece.region is None:
-            yield Range(target.reshape(-1).view(np.uint8).data, piece.offset)
+            yield FileRange(target.reshape(-1).view(np.uint8).data, piece.offset)
         else:
             chunk = np.empty((piece.rows, *piece.shape), array.dtype)
-            yield Range(
+            yield FileRange(
                 chunk.reshape(-1).view(np.uint8).data, piece.offset, partial(_copy_region, chunk, target, piece.region)
             )
 
@@ -161,7 +161,7 @@ def _copy_region(chunk: Array, target: Array, region: tuple[slice, ...]) -> None
     target[(slice(None), *region)] = chunk[(slice(None), *inner)]
 
 
-def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]) -> None:
+def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[FileRange]) -> None:
     """Read the ranges in order; several threads read a long range if there are `helpers`."""
     for view, offset, done in ranges:
         if helpers is None or len(view) <= _PIECE:
@@ -179,7 +179,7 @@ def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable
 @contextmanager
 def opened_file(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
     """Yield a function that reads ranges of a file."""
-    with named(name), files.followed(name) as file:
+    with name_in_errors(name), files.open_through_links(name) as file:
         yield partial(read_ranges, partial(_read, file, name), helpers)
 
 

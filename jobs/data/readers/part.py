@@ -58,7 +58,7 @@ Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
 """A function that returns the log event for a file, a place and an action; its ``size_bytes`` may be set."""
 
 
-def notes(log: TimeLog | None) -> Note:
+def event_maker(log: TimeLog | None) -> Note:
     """Return a function that makes events in this log; without a log the events do nothing."""
     if log is None:
         return lambda *_: nullcontext(SimpleNamespace())

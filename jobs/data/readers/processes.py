@@ -23,8 +23,8 @@ import numpy as np
 
 from jobs.data.readers import h5py_parts
 from jobs.data.readers.h5py_parts import Array
-from jobs.data.readers.part import At, Driver, Part, Reader, notes
-from jobs.data.specs import end_with_parent, no_ctrl_c
+from jobs.data.readers.part import At, Driver, Part, Reader, event_maker
+from jobs.data.specs import end_with_parent, without_ctrl_c
 from jobs.errors import EngineError
 from jobs.events.time_log import TimeLog
 
@@ -34,7 +34,7 @@ _START_TIMEOUT_S = 120.0
 _ALIGNED = 64  # alignment in bytes of the arrays in a slot
 
 
-class Memory:
+class SharedMemory:
     """Anonymous memory, shared with child processes, in slots of equal size."""
 
     def __init__(self, slots: int, slot_bytes: int, file: int | None = None) -> None:
@@ -59,8 +59,8 @@ class Memory:
         os.close(self._file)
 
 
-def _attach(slots: int, slot_bytes: int, file: Any) -> Memory:
-    return Memory(slots, slot_bytes, file.detach())
+def _attach(slots: int, slot_bytes: int, file: Any) -> SharedMemory:
+    return SharedMemory(slots, slot_bytes, file.detach())
 
 
 class _Worker:
@@ -68,12 +68,12 @@ class _Worker:
 
     parts: Sequence[Part]
     driver: Driver
-    memory: Memory | None
+    memory: SharedMemory | None
     log: TimeLog | None
 
 
 def _prepare(
-    parts: Sequence[Part], driver: Driver, memory: Memory | None, log: dict[str, Any] | None, barrier: Any
+    parts: Sequence[Part], driver: Driver, memory: SharedMemory | None, log: dict[str, Any] | None, barrier: Any
 ) -> None:
     """Prepare this process for reading, and wait until all reading processes are ready."""
     import h5py  # noqa: F401, PLC0415 - now and not within the clock
@@ -87,12 +87,12 @@ def _prepare(
 
 
 def _read_pickled(path: str, at: At | None) -> list[Array]:
-    return h5py_parts.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at))
+    return h5py_parts.load_parts(path, _Worker.parts, _Worker.driver, partial(event_maker(_Worker.log), path, at))
 
 
 def _read_into_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
     """Read a file into a slot and return the places of its arrays; an array that does not fit is itself returned."""
-    memory = cast("Memory", _Worker.memory)
+    memory = cast("SharedMemory", _Worker.memory)
     places: list[Place | Array] = []
     end = 0
 
@@ -101,20 +101,20 @@ def _read_into_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
         start = -(-end // _ALIGNED) * _ALIGNED
         array = memory.array(slot, start, shape, dtype)
         if array is None:
-            places.append(array := h5py_parts.empty(shape, dtype))
+            places.append(array := h5py_parts.aligned_array(shape, dtype))
         else:
             end = start + array.nbytes
             places.append((start, shape, dtype.str))
         return array
 
-    h5py_parts.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at), room)
+    h5py_parts.load_parts(path, _Worker.parts, _Worker.driver, partial(event_maker(_Worker.log), path, at), room)
     return places
 
 
-class Pool(Reader):
+class ReaderPool(Reader):
     """A reader whose reads run in other processes."""
 
-    def __init__(self, executor: ProcessPoolExecutor, memory: Memory | None) -> None:
+    def __init__(self, executor: ProcessPoolExecutor, memory: SharedMemory | None) -> None:
         self._executor, self._memory = executor, memory
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(memory.slots if memory else 0):
@@ -129,7 +129,7 @@ class Pool(Reader):
         except BrokenExecutor as error:
             raise EngineError("a reading process was killed", "give the job more memory, or fewer readers") from error
 
-    def _shared(self, memory: Memory, path: str, at: At | None) -> list[Array]:
+    def _shared(self, memory: SharedMemory, path: str, at: At | None) -> list[Array]:
         slot = self._free.get()
         try:
             parts = self._executor.submit(_read_into_slot, path, at, slot).result()
@@ -137,9 +137,9 @@ class Pool(Reader):
         finally:
             self._free.put(slot)
 
-    def _copy(self, memory: Memory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
+    def _copy(self, memory: SharedMemory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
         numpy_dtype = np.dtype(dtype)
-        copy = h5py_parts.empty(shape, numpy_dtype)
+        copy = h5py_parts.aligned_array(shape, numpy_dtype)
         np.copyto(copy, cast("Array", memory.array(slot, start, shape, numpy_dtype)))
         return copy
 
@@ -149,25 +149,25 @@ class Pool(Reader):
 
 
 @contextmanager
-def started(
+def start_pool(
     parts: Sequence[Part], readers: int, driver: Driver, log: TimeLog | None, slot_bytes: int | None
-) -> Iterator[Pool]:
+) -> Iterator[ReaderPool]:
     """Yield a pool of `readers` processes; each has a slot of `slot_bytes` in shared memory (None: no slots)."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["h5py", __name__])
     with ExitStack() as stack:
-        memory = None if slot_bytes is None else Memory(readers, slot_bytes)
+        memory = None if slot_bytes is None else SharedMemory(readers, slot_bytes)
         if memory:
             stack.callback(memory.close)
         log_arguments = log.beside if log else None
         arguments = (parts, driver, memory, log_arguments, context.Barrier(readers))
         executor = stack.enter_context(ProcessPoolExecutor(readers, context, _prepare, arguments))
         try:
-            with no_ctrl_c():
+            with without_ctrl_c():
                 answers = [executor.submit(os.getpid) for _ in range(readers)]
             for answer in answers:
                 answer.result(_START_TIMEOUT_S)
         except (BrokenExecutor, TimeoutError) as error:
             hint = 'see their messages above; a script must open this reader below `if __name__ == "__main__":`'
             raise EngineError("the reading processes do not start", hint) from error
-        yield Pool(executor, memory)
+        yield ReaderPool(executor, memory)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analysis.claims import claim as of
 from analysis.claims.cell_sets import cells_of
 from analysis.claims.claim import DIGITS, FLAT, ORDER, SITE, Claim, Finding
-from analysis.claims.judge_claim import judge
+from analysis.claims.judge_claim import judge_finding
 from tests.analysis.claims_factory import at
 from tests.analysis.record_factory import record, unstable
 from tests.analysis.training_factory import frames
@@ -34,20 +34,20 @@ def held(predicate, ours, low=None, high=None, made=None, **claim):
     cells = cells_in(*made) if made else one_cell()
     told = Claim("paper", "text", "place", "", "", iter, iter, predicate, "{words}", **claim)
     ends = (ours if end is None else end for end in (low, high))
-    return judge(told, Finding(ours, *ends, "", cells, {"words": "words"}))
+    return judge_finding(told, Finding(ours, *ends, "", cells, {"words": "words"}))
 
 
 @pytest.mark.parametrize(
     ("predicate", "low", "high"),
     [
-        (of.equal("2.0", SITE), 2 * (1 - 0.08), 2 * (1 + 0.08)),
-        (of.equal("2.0", DIGITS), 2 * (1 - 0.025), 2 * (1 + 0.025)),
-        (of.equal("6e2", DIGITS), 600 * (1 - 0.5 * 100 / 600), 600 * (1 + 0.5 * 100 / 600)),
-        (of.equal("2.0", SITE, DIGITS), 2 * (1 - (0.08 + 0.025)), 2 * (1 + (0.08 + 0.025))),
-        (of.equal(0.5, SITE), 0.5 * (1 - 0.08), 0.5 * (1 + 0.08)),
-        (of.equal(1.0, 0.1), 1 - 0.1, 1 + 0.1),
+        (of.equal_to("2.0", SITE), 2 * (1 - 0.08), 2 * (1 + 0.08)),
+        (of.equal_to("2.0", DIGITS), 2 * (1 - 0.025), 2 * (1 + 0.025)),
+        (of.equal_to("6e2", DIGITS), 600 * (1 - 0.5 * 100 / 600), 600 * (1 + 0.5 * 100 / 600)),
+        (of.equal_to("2.0", SITE, DIGITS), 2 * (1 - (0.08 + 0.025)), 2 * (1 + (0.08 + 0.025))),
+        (of.equal_to(0.5, SITE), 0.5 * (1 - 0.08), 0.5 * (1 + 0.08)),
+        (of.equal_to(1.0, 0.1), 1 - 0.1, 1 + 0.1),
         (of.at_least("2.6", SITE), 2.6 * (1 - 0.08), UP),
-        (of.below("0.04"), DOWN, math.nextafter(0.04, DOWN)),
+        (of.below_bound("0.04"), DOWN, math.nextafter(0.04, DOWN)),
         (of.Predicate(1.0, 2.0), 1.0, 2.0),
         (FLAT, -0.08, 0.08),
         (of.POSITIVE, TINY, UP),
@@ -74,7 +74,7 @@ def test_of_an_order_the_whole_interval_is_on_its_side_and_of_a_number_ours_alon
 @given(NUMBERS, st.lists(st.floats(0.001, 0.06), min_size=1, max_size=3))
 def test_the_strictest_site_says_how_far_ours_may_be_off_and_what_was_found_never_does(number, limits):
     cells = [{"spread_limit": limit} for limit in limits]
-    low, high, tolerance = of.equal(number, SITE).widened([*cells, {"spread_limit": math.nan}])
+    low, high, tolerance = of.equal_to(number, SITE).widened_range([*cells, {"spread_limit": math.nan}])
 
     assert tolerance == 2 * min(limits)
     assert (number - low, high - number) == (pytest.approx(number * tolerance), pytest.approx(number * tolerance))
@@ -89,7 +89,7 @@ def test_the_strictest_site_says_how_far_ours_may_be_off_and_what_was_found_neve
     ],
 )  # fmt: skip
 def test_an_unstable_cell_leaves_a_claim_open_unless_the_whole_interval_agrees(ours, low, high, verdict):
-    row = held(of.equal("2.0", SITE), ours, low, high, [unstable(record([100.0, 101.0, 102.0]))])
+    row = held(of.equal_to("2.0", SITE), ours, low, high, [unstable(record([100.0, 101.0, 102.0]))])
 
     assert row["verdict"] == verdict
     assert ("unstable: the runs of " in row["why"]) == (verdict == "not comparable")
@@ -100,7 +100,7 @@ def smoke(made):
 
 
 EMULATED, MODELLED = (at(record([100.0] * 3, storage__emulated=mark), "twin") for mark in (True, "hdd is a disk model"))
-PLAIN, NUMBER = at(record([100.0] * 3), "twin"), of.equal("2.0", SITE)
+PLAIN, NUMBER = at(record([100.0] * 3), "twin"), of.equal_to("2.0", SITE)
 LOOSE = record([100.0] * 3, limit=0.06)
 LOOSE["terms"]["of_site"]["spread_max"] = 0.01
 
@@ -135,12 +135,12 @@ def test_what_cannot_be_held_against_a_claim_is_not_comparable_and_says_why(made
 
 
 def test_where_no_record_names_a_tolerance_nothing_is_compared():
-    assert math.isnan(NUMBER.widened([{"spread_limit": math.nan}])[2])
+    assert math.isnan(NUMBER.widened_range([{"spread_limit": math.nan}])[2])
 
 
 def test_what_differs_says_the_models_own_figures_or_why_nothing_follows():
-    told = held(of.equal("9", SITE), 2.0, made=[MODELLED])
-    doubted = held(of.equal("9", SITE), 2.0, doubt="of another network")
+    told = held(of.equal_to("9", SITE), 2.0, made=[MODELLED])
+    doubted = held(of.equal_to("9", SITE), 2.0, doubt="of another network")
 
     assert (told["verdict"], told["why"]) == ("differs", "words; hdd is a disk model")
     assert (doubted["verdict"], doubted["why"]) == ("not comparable", "words; of another network")

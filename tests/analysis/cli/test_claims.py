@@ -10,9 +10,9 @@ import pytest
 
 from analysis.__main__ import main as analysis
 from analysis.claims import chien2018
-from analysis.claims.judge_claim import well
+from analysis.claims.judge_claim import no_claim_differs
 from analysis.cli.claims import main
-from analysis.output.junit import document
+from analysis.output.junit import junit_xml
 from analysis.text import TIMES
 from campaign.__main__ import main as campaign
 from tests.analysis.claims_factory import checklist, curve, told
@@ -78,8 +78,8 @@ def test_what_holds_where_something_is_emulated_is_not_the_paper_reproduced(emul
     rows = checklist(*curve("hdd", GOOD)).assign(verdict="holds", emulated=emulated)
     rows.loc[0, ["verdict", "pair"]] = ["differs", "hdd, threads 1"]  # a pair is told by its claim
 
-    assert well(rows, strict=False)
-    assert well(rows, strict=True) is reproduced
+    assert no_claim_differs(rows, strict=False)
+    assert no_claim_differs(rows, strict=True) is reproduced
 
 
 def test_every_claim_is_printed_with_what_measures_it(holds, capsys):
@@ -132,7 +132,7 @@ def test_the_junit_file_is_valid_and_counts_what_the_checklist_says(differs, tmp
     assert evidence["tolerance"].startswith("8.3 %, 2 times the site's")
     assert evidence["cells"] == told(chien2018.SCALING["hdd", 2], *curve("hdd", BAD))["cells"]
     assert suite.find("testcase/failure").attrib["type"] == "differs"
-    paired = parsed(document(rows.assign(pair=["hdd, threads 1", *rows["pair"][1:]])))
+    paired = parsed(junit_xml(rows.assign(pair=["hdd, threads 1", *rows["pair"][1:]])))
     assert paired.attrib["tests"] == str(len(rows) - 1) == str(len(paired.findall("testsuite")))
 
 

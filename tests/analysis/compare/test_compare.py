@@ -10,8 +10,8 @@ from matplotlib.ticker import FixedLocator, LogLocator
 
 from analysis.cli.compare import main
 from analysis.compare import comparison_report
-from analysis.compare.comparison_chart import specs
-from analysis.compare.comparison_report import Side, comparison
+from analysis.compare.comparison_chart import chart_specs
+from analysis.compare.comparison_report import ComparedCampaign, comparison
 from analysis.compare.comparison_verdict import COLUMNS
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import DASH, TIMES
@@ -145,7 +145,7 @@ def test_looser_checks_are_said_once_with_the_cure(tmp_path, sides, told):
 
 
 def side(*made, folder="a"):
-    return Side(Path(folder), *frames(*made)[:2])
+    return ComparedCampaign(Path(folder), *frames(*made)[:2])
 
 
 def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_and_sides_name_hosts_in_order():
@@ -158,14 +158,14 @@ def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_a
         "local benchmark.preprocess=true batch_size=64 threads=1",
         "local benchmark.preprocess=true batch_size=128 threads=1",
     ]
-    assert side(*cells).told("A") == "A: a, 3 cells on n2, node1, TensorFlow 2.21.0"
-    assert side(cell(host="")).told("B") == "B: a, 1 cell on an unknown host, TensorFlow 2.21.0"
+    assert side(*cells).description("A") == "A: a, 3 cells on n2, node1, TensorFlow 2.21.0"
+    assert side(cell(host="")).description("B") == "B: a, 1 cell on an unknown host, TensorFlow 2.21.0"
 
 
 def test_a_comparison_in_words_has_every_number_of_its_rows():
     table = comparison(side(cell(), cell(threads=1)), side(cell(50.0), cell(threads=8)), {})
 
-    told = comparison_report.markdown(table, ["A: a|b", "B"]).splitlines()
+    told = comparison_report.comparison_markdown(table, ["A: a|b", "B"]).splitlines()
 
     lines = [re.split(r" ?\| ?", line)[1:-3] for line in told if line[:1] == "|"]
     assert lines == [
@@ -218,9 +218,9 @@ def test_where_something_lies_is_not_what_it_is(changed):
 
 def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
     ours, theirs = frames(cell(), cell(threads=1)), frames(cell(50.0), cell(150.0, threads=1))
-    table = comparison(Side(Path("a"), *ours[:2]), Side(Path("b"), *theirs[:2]), {})
+    table = comparison(ComparedCampaign(Path("a"), *ours[:2]), ComparedCampaign(Path("b"), *theirs[:2]), {})
 
-    (spec,) = specs(table, ["A: a", "B: b"], {"images_per_s": "higher"})
+    (spec,) = chart_specs(table, ["A: a", "B: b"], {"images_per_s": "higher"})
     (axes,) = spec.drawn().axes
     points = {line.get_xdata()[0]: line for line in axes.lines if line.get_marker() in "^v"}
     assert axes.get_xscale() == "log"
@@ -259,7 +259,7 @@ def test_the_axis_holds_1_and_has_ticks_at_equal_steps_where_it_is_narrow(low, h
         "verdict": "no change",
     }
 
-    axes = specs(pd.DataFrame([row]), [], {"wall_s": "lower"})[0].drawn().axes[0]
+    axes = chart_specs(pd.DataFrame([row]), [], {"wall_s": "lower"})[0].drawn().axes[0]
 
     assert isinstance(axes.xaxis.get_major_locator(), ticks)
     left, right = axes.get_xlim()
@@ -272,7 +272,7 @@ def test_of_very_many_cells_the_figure_shows_the_largest_changes_up_or_down_and_
         {"label": str(n), "figure": "wall_s", "ratio": (1.01 + n) ** (-1) ** n, "tolerance": 0.1} for n in range(cells)
     ]
 
-    (spec,) = specs(pd.DataFrame(rows), ["A"], {"wall_s": "lower"})
+    (spec,) = chart_specs(pd.DataFrame(rows), ["A"], {"wall_s": "lower"})
 
     assert spec.frame["label"].tolist() == [str(n) for n in range(cells - 60, cells)]
     assert ("The 60 largest changes of 61 cells; all stand in comparison.csv." in spec.caption) is (cells > 60)

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
 from analysis.text import DAGGER
-from jobs.judging.intervals import interval
+from jobs.judging.intervals import interval_of_median
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims.test_tfdarshan2020 import malware, saving
 from tests.analysis.figures.test_hdf5_readers import read_by
@@ -241,7 +241,7 @@ def test_from_six_runs_on_a_whisker_is_the_interval_of_the_median_which_the_csv_
     spec = figures_of(record(rates, threads=1), record(rates[:5], threads=2))["fig4"]
 
     (bars,) = [each.lines[2][0] for each in spec.drawn().axes[0].containers if hasattr(each, "has_yerr")]
-    found = interval(rates)
+    found = interval_of_median(rates)
     assert [end[:, 1].tolist() for end in bars.get_segments()] == [[found.low, found.high], [50.0, 54.0]]
     (top,) = (text.xy[1] for axes in spec.drawn().axes for text in axes.texts if text.get_text() == "54.0\nn=9")
     assert top == found.high

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.figures.feed_accelerators import NOTICE, answers, over_accelerators
-from analysis.frames import tables
+from analysis.frames import frames_of_records
 from tests.analysis.record_factory import id_of, parse, record, run
 from tests.analysis.training_factory import drawn
 
@@ -75,6 +75,6 @@ def test_what_the_chart_has_is_not_drawn_over_its_settings_again():
     ],
 )
 def test_the_summary_says_how_many_are_fed_only_if_the_client_is_not_the_limit(records, sentences):
-    table, _ = tables([parse(each) for each in records])
+    table, _ = frames_of_records([parse(each) for each in records])
 
     assert list(answers(table)) == sentences

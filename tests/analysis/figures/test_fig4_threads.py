@@ -2,9 +2,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.figures.fig4_threads import same_size
+from analysis.figures.fig4_threads import has_one_image_size
 from analysis.figures.kit import storage_colours
-from analysis.figures.kit.panels import frame_with_words, grid_of
+from analysis.figures.kit.panels import frame_with_words, panel_grid
 from tests.analysis.record_factory import left, record, run
 from tests.analysis.training_factory import figures_of, training, words
 
@@ -95,7 +95,7 @@ def test_images_within_a_hundredth_of_their_median_size_share_one_scale(sizes, s
     spec = figures_of(*made)["fig4"]
     left, right = spec.drawn().axes
 
-    assert same_size(spec.frame) is same
+    assert has_one_image_size(spec.frame) is same
     assert right.get_ylim()[1] / left.get_ylim()[1] == pytest.approx((sorted(sizes)[1] if same else max(sizes)) / 1000)
 
 
@@ -105,7 +105,7 @@ def test_where_images_differ_in_size_each_bar_has_its_own_mb_per_s():
 
     left, right = spec.drawn().axes
 
-    assert not same_size(spec.frame)
+    assert not has_one_image_size(spec.frame)
     assert right.get_ylabel() == "MB/s (diamonds)"
     assert right.lines[0].get_ydata() == pytest.approx([10.0, 10.2])
     assert right.get_ylim()[1] > 10.2
@@ -139,7 +139,7 @@ def test_the_number_of_runs_stands_in_the_caption_or_beside_each_bar():
 
 @pytest.mark.parametrize(("count", "across", "down"), [(1, 1, 1), (4, 4, 1), (5, 4, 2), (9, 4, 3)])
 def test_panels_stand_row_by_row_in_a_figure_of_their_size(count, across, down):
-    figure, grid = grid_of(count, 4, (2.0, 1.5), 3.0)
+    figure, grid = panel_grid(count, 4, (2.0, 1.5), 3.0)
 
     assert (len(grid), len(figure.axes)) == (count, count)
     assert figure.get_size_inches().tolist() == [max(3.0, 0.9 + 2.0 * across), 1.25 + 1.5 * down]
@@ -161,7 +161,7 @@ def test_no_line_of_a_caption_is_wider_than_the_figure_nor_much_narrower(word):
 @pytest.mark.parametrize("wide", [3.6, 6.0, 9.0])
 @pytest.mark.parametrize("labels", [["short"] * 6, ["of words that are long", "x"] * 3, ["m" * 30] * 4])
 def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(labels, wide):
-    with storage_colours.sheet():
+    with storage_colours.style_sheet():
         figure = Figure(figsize=(wide, 2.0), dpi=100)
         signs = [Patch(label=each) for each in labels]
         frame_with_words(figure, "", "", signs)

@@ -57,7 +57,7 @@ def test_rates_are_drawn_over_nodes_beside_the_ideal_of_the_fewest():
     rates = {name: [10.0 * (place + 1), 30.0 + place, 50.0 + place] for place, name in enumerate(nersc_nodes.RATES)}
     frame = pd.DataFrame({"storage": "ssd", "host": "n1", "nodes": [2, 4, 16], "shuffle": "local", **rates})
 
-    figure = nersc_nodes.rates_over_nodes(pd.concat([frame, frame.assign(shuffle="global")]), "", "")
+    figure = nersc_nodes.draw_rates(pd.concat([frame, frame.assign(shuffle="global")]), "", "")
 
     lines = [
         (line.get_linestyle(), line.get_xdata().tolist(), line.get_ydata().tolist()) for line in figure.axes[0].lines

@@ -100,9 +100,9 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(traced, tmp_path):
 def test_a_call_counts_where_it_ended():
     profile = window([(1, 200_000_000, 1_910_000_000, 5_000_000)], 0, 2 * 10**9, (500_000_000,))
 
-    rates = posix.over_time(profile).set_index("elapsed_s")[["read_mb_per_s", "calls_per_s"]]
+    rates = posix.rates_over_time(profile).set_index("elapsed_s")[["read_mb_per_s", "calls_per_s"]]
     assert rates[rates["calls_per_s"] > 0].to_records().tolist() == [pytest.approx((1.92, 250.0, 50.0))]
-    assert posix.parts(profile).to_numpy().tolist() == [pytest.approx([0.5, 2.0, 5 / 1.5])]
+    assert posix.read_parts(profile).to_numpy().tolist() == [pytest.approx([0.5, 2.0, 5 / 1.5])]
 
 
 def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(traced, tmp_path):

@@ -15,7 +15,7 @@ def test_a_file_is_synced_then_renamed_then_its_folder_is_synced(tmp_path, monke
     monkeypatch.setattr(os, "fsync", lambda file: (done.append(str((told / str(file)).readlink())), real[0](file)))
     monkeypatch.setattr(os, "replace", lambda *paths: (done.append("renamed"), real[1](*paths)))
 
-    path = save.write(tmp_path / "new" / "a.csv", iter([b"a", b"b"]))
+    path = save.write_file(tmp_path / "new" / "a.csv", iter([b"a", b"b"]))
 
     assert (done[0].startswith(f"{tmp_path}/new/.a.csv."), done[1:]) == (True, ["renamed", f"{tmp_path}/new"])
     assert (path.read_bytes(), len([*path.parent.iterdir()])) == (b"ab", 1)
@@ -25,11 +25,11 @@ def test_a_file_is_synced_then_renamed_then_its_folder_is_synced(tmp_path, monke
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_failed_write_leaves_the_old_file_whole_and_no_other(tmp_path, monkeypatch, call):
-    path = save.write(tmp_path / "a.csv", b"old")
+    path = save.write_file(tmp_path / "a.csv", b"old")
     monkeypatch.setattr(os, call, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
 
     with pytest.raises(AnalysisError, match=r"a\.csv: No space left on device\n\nhint: cure"):
-        save.write(path, b"new", "cure")
+        save.write_file(path, b"new", "cure")
 
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["a.csv"]
@@ -47,10 +47,10 @@ def test_what_is_exported_takes_the_place_of_no_pipe_and_of_nothing_that_was_rea
     before = sorted(tmp_path.iterdir())
 
     with pytest.raises(AnalysisError, match=why):
-        save.export(tmp_path / name, b"x", [tmp_path / "gone", tmp_path / "read"])
+        save.export_file(tmp_path / name, b"x", [tmp_path / "gone", tmp_path / "read"])
 
     assert (sorted(tmp_path.iterdir()), (tmp_path / "read").read_bytes()) == (before, b"read")
-    assert save.export(tmp_path / "other", b"x", [tmp_path / "read"]).read_bytes() == b"x"
+    assert save.export_file(tmp_path / "other", b"x", [tmp_path / "read"]).read_bytes() == b"x"
 
 
 @pytest.mark.parametrize(("name", "why"), [("link", "is a link"), ("file", "is no folder"), ("", ""), ("new", "")])
@@ -58,9 +58,9 @@ def test_results_go_into_folders_of_ones_own(tmp_path, name, why):
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "file").touch()
 
-    save.must_be_own(tmp_path / "link", "new")  # the user's own word
+    save.require_own_folders(tmp_path / "link", "new")  # the user's own word
     if not why:
-        return save.must_be_own(tmp_path, name)
+        return save.require_own_folders(tmp_path, name)
     with pytest.raises(AnalysisError, match=why):
-        save.must_be_own(tmp_path, name)
+        save.require_own_folders(tmp_path, name)
     return None

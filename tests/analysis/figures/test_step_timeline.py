@@ -16,7 +16,7 @@ LINES = [("python", STEPS), ("tf_data_private_threadpool/123456789", POOL)]
 
 def cell(folder, lines=LINES, ranks=1, **settings):
     """Return the record of a cell of which each run left a table of these threads."""
-    told = {"error": None, **step_times.metrics(traced(lines))}
+    told = {"error": None, **step_times.record_metrics(traced(lines))}
     runs = [run(n, 100.0 + n, tensorflow={"file": f"tensorflow-{n}.npz", **told}) for n in (1, 2, 3)]
     made = record(runs, profile={"posix": "none", "tensorflow": "1-1"}, **settings)
     home = folder / "records" / id_of(made)

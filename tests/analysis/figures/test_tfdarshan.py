@@ -37,7 +37,7 @@ def divided(tmp_path_factory):
 def test_the_parts_of_a_profile_hold_every_byte_once(divided):
     path, _, window = divided
 
-    rows = posix.parts(posix.read_profile(path))
+    rows = posix.read_parts(posix.read_profile(path))
 
     moved = rows["read_mb_per_s"] * (rows["elapsed_s"] - rows["begin_s"])
     assert moved.tolist() == pytest.approx([SIZE / 1e6, 3 * SIZE / 1e6, SIZE / 1e6])
@@ -86,7 +86,7 @@ def test_windows_are_drawn_on_the_line_of_the_trace_and_their_agreement_is_a_num
     (points,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
     assert points.get_ydata().tolist() == parts["read_mb_per_s"].tolist()
     assert points.get_xdata().tolist() == pytest.approx(((parts["begin_s"] + parts["elapsed_s"]) / 2).tolist())
-    runs = posix.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
+    runs = posix.add_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
     known = runs[posix.AGREEMENT].dropna()
     assert known.tolist() == pytest.approx([parts["over_trace"].median()] * 3)
 

@@ -6,17 +6,17 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.output import notes
-from analysis.records.read_records import Found, Skipped
+from analysis.records.read_records import FoundRecords, SkippedRecord
 
 
 def skipped(count):
-    return tuple(Skipped(Path(f"{number}/record.json"), "is damaged", "copy it anew") for number in range(count))
+    return tuple(SkippedRecord(Path(f"{number}/record.json"), "is damaged", "copy it anew") for number in range(count))
 
 
 @pytest.mark.parametrize(("count", "warnings"), [(1, 1), (40, 40), (41, 41), (10_000, 41)])
 def test_of_many_records_that_are_skipped_the_first_are_named_and_the_others_counted(count, warnings, capsys):
     with pytest.raises(AnalysisError, match="none of the"):
-        notes.warn(Found((), skipped(count), Path()), Path("results"))
+        notes.warn_of_skipped(FoundRecords((), skipped(count), Path()), Path("results"))
 
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(lines) == warnings

@@ -12,16 +12,16 @@ from rich.text import Text
 
 from analysis.errors import AnalysisError
 from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.frames import tables as measured_tables
+from analysis.frames import frames_of_records as measured_tables
 from analysis.output import notes, tables, terminal
 from analysis.page import cells
 from analysis.page.part import Results
-from analysis.records.read_records import Found, Skipped
+from analysis.records.read_records import FoundRecords, SkippedRecord
 from analysis.records.record import record_of
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import PLUS_MINUS
-from jobs.judging.bound import bound_of
-from jobs.judging.judge import judged
+from jobs.judging.bound import bound_of_cell
+from jobs.judging.judge import judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_swept_settings import toy
@@ -110,7 +110,7 @@ COMPLAINTS = [
 def results_of(*made, skipped=(), folder=Path("home"), drawn=()):
     """Return what the parts of the page need of these records."""
     table, runs, _ = frames(*made)
-    found = Found(tuple(parse(each, folder) for each in made), tuple(skipped), folder)
+    found = FoundRecords(tuple(parse(each, folder) for each in made), tuple(skipped), folder)
     return Results(found, table, runs, checklist(*made), drawn, {}, folder)
 
 
@@ -122,7 +122,7 @@ def rows_of_page(markup):
 
 def shown(capsys, *what):
     """Return what is printed on a terminal; ids are as long as the heading."""
-    terminal.put(*what)
+    terminal.print_text(*what)
     return re.sub(r"\w+-[\w-]+-[0-9a-f]{10}", "ID", capsys.readouterr().out)
 
 
@@ -130,13 +130,15 @@ def test_every_form_of_the_tables_has_what_the_runs_of_the_records_gave(capsys, 
     monkeypatch.setenv("COLUMNS", "150")
     table, runs, _ = frames(*EVERY)
 
-    lines = [re.split(r" ?\| ?", line)[1:-1] for line in tables.markdown(table, runs).splitlines() if line[:1] == "|"]
-    page = rows_of_page(cells.medians(results_of(*EVERY)))
+    lines = [
+        re.split(r" ?\| ?", line)[1:-1] for line in tables.medians_markdown(table, runs).splitlines() if line[:1] == "|"
+    ]
+    page = rows_of_page(cells.median_tables(results_of(*EVERY)))
 
     assert [";".join(line[:-1]) for line in lines if line[0] != "---"] == TABLES
     assert [";".join(row[:-1]) for row in page] == TABLES
     assert all(len(line) == len(below) for line, below in pairwise(lines) if "---" in below)
-    assert shown(capsys, *terminal.summary(table, runs)).startswith(TERMINAL)
+    assert shown(capsys, *terminal.summary_tables(table, runs)).startswith(TERMINAL)
     assert [text for _, text in tables.not_counted(table, runs)] == COMPLAINTS
 
 
@@ -152,7 +154,7 @@ def test_a_reason_that_a_cell_shares_with_its_runs_or_with_other_cells_is_listed
         "1 warm-up run failed: no reason recorded", f"1 measured run invalid: {WARM}",
     ]  # fmt: skip
     short = {each: each * 2 for each in "abcd"}
-    summed_up = terminal.summed_up([("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")], short)
+    summed_up = terminal.sum_up_complaints([("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")], short)
     assert summed_up == [("aa and 2 more", "x"), ("bb", "y")]
 
 
@@ -168,7 +170,7 @@ def test_of_very_many_cells_as_many_are_printed_as_can_be_read_and_all_are_told_
     bad = [record([failed(1, f"no {n}")], threads=2**n) for n in range(4)]
     table, runs, _ = frames(*bad)
 
-    text = shown(capsys, *terminal.summary(table, runs))
+    text = shown(capsys, *terminal.summary_tables(table, runs))
 
     assert text.count(" FAILED ") == most
     assert text.count("cell failed: 0 of 1 measured runs valid, 1 needed; no ") == most
@@ -177,7 +179,7 @@ def test_of_very_many_cells_as_many_are_printed_as_can_be_read_and_all_are_told_
 
 
 def test_what_is_piped_is_120_wide_and_columns_keep_their_sides(capsys):
-    table = terminal.of_columns(("a", "left"), ("b", "right"))
+    table = terminal.empty_table(("a", "left"), ("b", "right"))
     table.add_row("1", "22")
 
     assert shown(capsys, Text("x " * 99), table).splitlines() == ["x " * 59 + "x", "x " * 38 + "x", "a   b", "1  22"]
@@ -189,7 +191,7 @@ def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width)
     made = [record([20481.5, 20590.5, 20700.5], storage="optane (scratch)"), record([5e4, *COLD], storage="ssd")]
     made += [*grid(("nvme-scratch",), (1, 8)), training([60.0] * 3, control="no_io", storage="nvme-scratch")]
 
-    terminal.put(*terminal.summary(*frames(*made)[:2]))
+    terminal.print_text(*terminal.summary_tables(*frames(*made)[:2]))
 
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= width
@@ -207,7 +209,7 @@ def test_on_a_narrow_terminal_a_cell_is_one_line_with_its_whole_id_and_headings_
     short = {id_of(each): id_of(each)[-10:] for each in made}
     table = frames(hdd, *made)[0]
 
-    terminal.put(terminal.medians(table[table["cell"].isin(short)], short))
+    terminal.print_text(terminal.medians_table(table[table["cell"].isin(short)], short))
 
     *headings, first, second, third = capsys.readouterr().out.splitlines()
     assert {"storage", "threads", "images/s", "cell"} <= set(headings[-1].split())
@@ -223,12 +225,16 @@ def test_what_bounds_a_cell_is_said_in_every_form_with_the_numbers_that_decide(w
     few = record([run(n, 51.2, other_cpu=0.0, **busy) for n in (1, 2, 3)], threads=2)
     for made in (many, few):
         made["provenance"]["affinity"] = [0, 1, 2, 3]
-    both = [record_of(value, Path(), bound_of(value)) for value in (judged(m, m["terms"]) for m in (many, few))]
+    both = [
+        record_of(value, Path(), bound_of_cell(value)) for value in (judge_record(m, m["terms"]) for m in (many, few))
+    ]
     table, runs = measured_tables(both)
 
-    page = rows_of_page(cells.medians(Results(Found(tuple(both), (), Path()), table, runs, None, (), {}, Path())))
-    texts = [[*map(" ".join, page)], tables.markdown(table, runs).splitlines()]
-    printed = " ".join(shown(capsys, *terminal.summary(table, runs)).split())
+    page = rows_of_page(
+        cells.median_tables(Results(FoundRecords(tuple(both), (), Path()), table, runs, None, (), {}, Path()))
+    )
+    texts = [[*map(" ".join, page)], tables.medians_markdown(table, runs).splitlines()]
+    printed = " ".join(shown(capsys, *terminal.summary_tables(table, runs)).split())
 
     for lines in texts:
         assert [("decoding" in line, "3.9 of 4 processors busy" in line) for line in lines if "51.2" in line] == [
@@ -249,23 +255,26 @@ def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(ca
         "1 of 2 cells judged by looser checks than the site's: checks.resident_max=1 (the site's: 0.01); not compared"
     )
 
-    printed = " ".join(shown(capsys, *terminal.summary(table, runs)).split())
+    printed = " ".join(shown(capsys, *terminal.summary_tables(table, runs)).split())
 
-    page = unescape(str(cells.medians(results_of(*made))))
-    texts = (printed, tables.markdown(table, runs), page)
+    page = unescape(str(cells.median_tables(results_of(*made))))
+    texts = (printed, tables.medians_markdown(table, runs), page)
     assert [text.count(f"{said} with others; {CURE_OF_LOOSER}") for text in texts] == [1] * 3
     assert "local, ssd are one device, dsk/sda: what differs between them is not the storage" in printed
 
 
 def test_what_is_set_aside_is_named_with_its_cure_and_without_any_record_left_it_ends(capsys):
-    skipped = (Skipped(Path("a"), "is no JSON", "copy it anew"), Skipped(Path("b"), "is too large", "cut it"))
+    skipped = (
+        SkippedRecord(Path("a"), "is no JSON", "copy it anew"),
+        SkippedRecord(Path("b"), "is too large", "cut it"),
+    )
 
-    notes.warn(Found((parse(EVERY[0]),), skipped, Path()), Path())
+    notes.warn_of_skipped(FoundRecords((parse(EVERY[0]),), skipped, Path()), Path())
     assert capsys.readouterr().err == (
         "warning: a is no JSON; skipped\nhint: copy it anew\nwarning: b is too large; skipped\nhint: cut it\n"
     )
     with pytest.raises(AnalysisError, match="none of the 2 records in x can be read"):
-        notes.warn(Found((), skipped, Path()), Path("x"))
+        notes.warn_of_skipped(FoundRecords((), skipped, Path()), Path("x"))
 
 
 @pytest.mark.parametrize(("left", "more"), [(2, 0), (3, 1)])
@@ -276,9 +285,9 @@ def test_as_many_cells_that_figures_lack_are_named_as_can_be_read(capsys, monkey
     )
     spec = FigureSpec("fig4", "", "", frame, None)
 
-    notes.note([spec], [Path("b"), Path("a")], ["micro"], quiet=True)
-    notes.note([spec], [Path("b"), Path("a")], ["micro"], quiet=False)
-    notes.note([], [], ["micro", "toy", "micro"], quiet=False)
+    notes.print_notes([spec], [Path("b"), Path("a")], ["micro"], quiet=True)
+    notes.print_notes([spec], [Path("b"), Path("a")], ["micro"], quiet=False)
+    notes.print_notes([], [], ["micro", "toy", "micro"], quiet=False)
 
     assert capsys.readouterr().err.splitlines() == [
         "note: fig4 does not show c0: failed", "note: fig4 does not show c1: failed",
@@ -291,8 +300,8 @@ def test_as_many_cells_that_figures_lack_are_named_as_can_be_read(capsys, monkey
 def test_only_figures_of_an_earlier_analysis_are_removed(tmp_path):
     for name in ("a.csv", "b.csv", "mine.csv"):
         (tmp_path / name).write_text(name)
-    notes.forget(tmp_path, [tmp_path / "a.csv", tmp_path / "b.csv"])
+    notes.remove_old_figures(tmp_path, [tmp_path / "a.csv", tmp_path / "b.csv"])
 
-    assert notes.forget(tmp_path, [tmp_path / "a.csv", tmp_path.parent / "c"]) == [tmp_path / "b.csv"]
+    assert notes.remove_old_figures(tmp_path, [tmp_path / "a.csv", tmp_path.parent / "c"]) == [tmp_path / "b.csv"]
     assert {path.name for path in tmp_path.glob("*.csv")} == {"a.csv", "mine.csv"}
-    assert notes.forget(tmp_path, []) == [tmp_path / "a.csv"]
+    assert notes.remove_old_figures(tmp_path, []) == [tmp_path / "a.csv"]

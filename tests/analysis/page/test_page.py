@@ -14,10 +14,10 @@ from analysis.__main__ import main
 from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.page import cells, charts, evidence, machines, part, summary
 from analysis.page import report_page as whole_page
-from analysis.records.read_records import Skipped
+from analysis.records.read_records import SkippedRecord
 from analysis.text import DASH, NONE
 from jobs import checks
-from jobs.benchmarks.nersc_trainer import alike
+from jobs.benchmarks.nersc_trainer import equality_expectations
 from tests.analysis.output.test_tables import EVERY, results_of, rows_of_page
 from tests.analysis.record_factory import failed, id_of, record, run, scattered, store, unstable
 from tests.analysis.saving_factory import saved
@@ -119,7 +119,7 @@ def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, m
     main([str(campaign), "--quiet"])
     before = {path.name: path.read_bytes() for path in campaign.rglob("*") if path.suffix in {".png", ".pdf", ".html"}}
     monkeypatch.setattr("analysis.figures.kit.save.WORTH_PROCESSES", 1)
-    monkeypatch.setattr("analysis.processes.processors", lambda: processors)
+    monkeypatch.setattr("analysis.processes.processor_count", lambda: processors)
 
     main([str(campaign), "--quiet"])
 
@@ -172,7 +172,7 @@ def test_every_rule_that_a_record_can_have_has_its_claim_in_words():
     made = {name for name, rule in rules.items() if getattr(rule, "__annotations__", {}).get("return") == "Check"}
     made.remove("cold_at_server")  # the rule `cold` of an object store
 
-    predicted = alike([{"steps": 1, "weights": "sum"}], [1], "", "each came once")
+    predicted = equality_expectations([{"steps": 1, "weights": "sum"}], [1], "", "each came once")
     assert {*made, *predicted} - {*evidence.PROVES} == set()
 
 
@@ -189,7 +189,7 @@ def test_every_link_leads_to_its_file_wherever_the_page_lies(whole, page, tmp_pa
 
     assert [path for path in found if not path.is_file()] == []
     assert {path.resolve() for path in found} >= {path.resolve() for path in whole.glob("records/*/record.json")}
-    elsewhere = cells.cells(replace(results_of(*EVERY[:1], folder=tmp_path / "a"), home=tmp_path / "b" / "c"))
+    elsewhere = cells.cell_sections(replace(results_of(*EVERY[:1], folder=tmp_path / "a"), home=tmp_path / "b" / "c"))
     assert 'href="../../a/record.json"' in elsewhere
 
 
@@ -202,7 +202,7 @@ def test_a_long_csv_and_a_large_drawing_are_linked_and_not_carried(monkeypatch, 
     monkeypatch.setattr(charts, "MOST_SVG_BYTES", len(image) - beyond)
     monkeypatch.setattr(charts, "MOST_LINES", 2 - beyond)
 
-    made = charts.figures(replace(results_of(*EVERY[:1]), images={"fig4": image}), [spec])
+    made = charts.charts_with_tables(replace(results_of(*EVERY[:1]), images={"fig4": image}), [spec])
 
     link = "figures/fig4.csv" if beyond else f"data:text/csv;charset=utf-8;base64,{base64.b64encode(csv).decode()}"
     assert Page(made).all("href") == [link, "figures/fig4.pdf", "figures/fig4.png"]
@@ -213,7 +213,7 @@ def test_a_long_csv_and_a_large_drawing_are_linked_and_not_carried(monkeypatch, 
     assert rows_of_page(made) == [["storage", "rate"], ["hdd", "1.00"], ["ssd", NONE]][: 3 - beyond]
     assert '<th class="n" scope="col">rate' in made
     assert ("1 of 2 rows are shown; all are in figures/fig4.csv." in made) == bool(beyond)
-    assert [each.stem for each in charts.headline([replace(spec, stem="table1-a"), spec])] == ["fig4"]
+    assert [each.stem for each in charts.headline_chart([replace(spec, stem="table1-a"), spec])] == ["fig4"]
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -222,11 +222,11 @@ def test_of_very_many_cells_those_with_trouble_are_shown_and_the_page_says_where
     monkeypatch.setattr(cells, "MOST_ROWS", most)
     made = results_of(*EVERY[:3])
 
-    assert [each.settings["threads"] for each in cells.chosen(made)] == ([4, 1] if most == 2 else [1, 2, 4])
+    assert [each.settings["threads"] for each in cells.shown_cells(made)] == ([4, 1] if most == 2 else [1, 2, 4])
     told = "2 of 3 cells are shown; all are in tables/medians.csv and tables/runs.csv"
-    assert [plain(shown(made)).count(told) for shown in (cells.cells, cells.medians)] == [3 - most] * 2
-    assert len(rows_of_page(cells.medians(made))) == 1 + most
-    assert [part.some(shown, 1000, "x", "y") for shown in (999, 1000)] == [
+    assert [plain(shown(made)).count(told) for shown in (cells.cell_sections, cells.median_tables)] == [3 - most] * 2
+    assert len(rows_of_page(cells.median_tables(made))) == 1 + most
+    assert [part.count_sentence(shown, 1000, "x", "y") for shown in (999, 1000)] == [
         "999 of 1,000 x are shown; all are in y.",
         "",
     ]
@@ -240,7 +240,7 @@ def test_the_title_names_the_benchmarks_and_up_to_three_hosts(hosts, words):
     made = [record(scattered(9.0), threads=n, host=host) for n, host in enumerate(hosts, 1)]
 
     found = results_of(*made, training(scattered(7.0), host=hosts[0]))
-    title = plain(whole_page.page(found, whole_page.undrawn(found)).decode()).partition(" Claims")
+    title = plain(whole_page.report_html(found, whole_page.parts_without_charts(found)).decode()).partition(" Claims")
     assert title[0].startswith(f"Campaign: alexnet, micro on {words} ")
 
 
@@ -252,9 +252,9 @@ def test_what_was_left_out_or_emulated_is_said_before_any_number():
         "checkpoint.fast": {"name": "hdd", **bounds},
     }
     made[2]["provenance"]["emulated"] = {"storage": {"name": "odd"}}
-    skipped = [Skipped(Path(f"{n}/record.json"), "is too large", "") for n in range(part.MOST_LINES + 1)]
+    skipped = [SkippedRecord(Path(f"{n}/record.json"), "is too large", "") for n in range(part.MOST_LINES + 1)]
 
-    told = list(summary.warnings(results_of(*made, skipped=skipped)))
+    told = list(summary.reader_warnings(results_of(*made, skipped=skipped)))
 
     assert told[:2] == [
         ["Size smoke: a small version of the paper's experiment, for trying it out (1 of 3 cells)."],
@@ -264,7 +264,7 @@ def test_what_was_left_out_or_emulated_is_said_before_any_number():
     ]  # fmt: skip
     assert told[2][0] == "Not in this report: 201 records that cannot be read."
     assert told[2][1::200] == ["the record 0/record.json is too large.", "1 more records."]
-    assert [list(each) for each in summary.warnings(results_of(made[0], skipped=skipped[:1]))][1:] == [
+    assert [list(each) for each in summary.reader_warnings(results_of(made[0], skipped=skipped[:1]))][1:] == [
         ["Emulated: accelerator of 1.5 s a step, 1 of 1 cells."],
         ["Not in this report: the record 0/record.json is too large."],
     ]  # fmt: skip
@@ -275,7 +275,7 @@ def test_the_summary_counts_cells_runs_and_verdicts_and_says_when():
     stamps = ["2026-11-21T09:00:30.000Z", "2026-11-20T23:59:59.000Z"]
     made.runs["started_utc"] = [stamps[place % 2] for place in range(len(made.runs))]
 
-    told = plain(summary.summary(made))
+    told = plain(summary.summary_lines(made))
 
     assert told.startswith(
         "5 cells: 3 done, 1 invalid, 1 unfinished; 1 unstable. 15 measured runs: 10 valid, 4 invalid, 1 failed."
@@ -304,7 +304,7 @@ def test_every_cell_tells_its_runs_with_each_check_its_ranks_and_why_it_was_adde
     made = record(runs)
     store(tmp_path, made)
 
-    part = cells.cells(results_of(made, folder=tmp_path / "records" / id_of(made)))
+    part = cells.cell_sections(results_of(made, folder=tmp_path / "records" / id_of(made)))
 
     text = plain(part)
     assert "run 0, warm-up: valid" in text
@@ -331,12 +331,12 @@ def test_each_command_that_was_given_stands_once_as_it_can_be_pasted(tmp_path):
     for content, told in contents.items():
         if content:
             (tmp_path / "campaign.json").write_text(content)
-        assert told in evidence.again(tmp_path)
+        assert told in evidence.repeat_commands(tmp_path)
     (tmp_path / "campaign.json").write_text(
         json.dumps({"schema": 1, "tool": "", "requests": requests[:2] + requests[:1]})
     )
 
-    assert plain(evidence.again(tmp_path)) == (
+    assert plain(evidence.repeat_commands(tmp_path)) == (
         "python -m campaign -m threads=1,2 'storage.root=/a b' (1 cells, first given 2026-11-21)"
         " python -m campaign x=1 (1,000 cells, first given 2026-11-22)"
     )
@@ -349,10 +349,10 @@ def test_predictions_stand_with_what_came_of_them_failed_ones_first(tmp_path):
     found = {"median": 8.5, "min": 8.25, "max": 8.75, "runs": 3}
     tests = [one | {"holds": True, "measured": found, "known": True}, one | {"holds": None, "why_not": "no time"},
              one | {"rule": "cold", "holds": False, "measured": found}]  # fmt: skip
-    assert evidence.advice(tmp_path) == ""
+    assert evidence.prediction_table(tmp_path) == ""
     (tmp_path / "advice.json").write_text(json.dumps({"schema": 1, "tests": tests}))
 
-    made = evidence.advice(tmp_path)
+    made = evidence.prediction_table(tmp_path)
 
     numbers, none = ["9.00", "7.00", f"6.50{DASH}8.00", "8.50", f"8.25{DASH}8.75", "s", "c", "d"], [NONE, NONE]
     assert rows_of_page(made)[1:] == [
@@ -363,14 +363,14 @@ def test_predictions_stand_with_what_came_of_them_failed_ones_first(tmp_path):
     assert "".join(re.findall('<th( class="n"|)', made)[1:]) == ' class="n"' * 5
     assert re.findall('<th( class="n"|) scope="col">', made)[1:3] == ["", ' class="n"']
     (tmp_path / "advice.json").write_text("{")
-    assert "advice.json cannot be read: it " in evidence.advice(tmp_path)
+    assert "advice.json cannot be read: it " in evidence.prediction_table(tmp_path)
 
 
 def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     made = unstable(record([100.0, run(2, 100.0, unknown=["quiet"])])), record([100.0] * 2, threads=1)
     made[1]["terms"]["checks"]["other_cpu_max"] = 0.75
 
-    rows = [row[:5] for row in rows_of_page(evidence.proofs(results_of(*made)))]
+    rows = [row[:5] for row in rows_of_page(evidence.check_table(results_of(*made)))]
 
     assert rows == [
         ["check", "proved", "failed", "unverifiable", "limit"], ["cold", "4", "0", "0", "0.01"],
@@ -395,8 +395,8 @@ def test_what_profiled_cells_called_is_the_median_of_the_runs_that_count():
     made["cell"]["settings"]["profile"] = {"posix": "trace"}
     every = results_of(made, record([7.0], threads=1), record([run(1, 9.0, profile=PROFILE)], threads=2))
 
-    found = charts.profiled(every)
-    amounts, other, sizes = (rows_of_page(charts.calls(found))[place] for place in (1, 2, 4))
+    found = charts.profiled_cells(every)
+    amounts, other, sizes = (rows_of_page(charts.call_tables(found))[place] for place in (1, 2, 4))
 
     assert len(found) == 2
     written = [NONE] * 3
@@ -415,7 +415,7 @@ def test_machines_and_storages_are_listed_once_with_what_the_records_have_of_the
     held = record([run(n, 100.0, throttled_s=share * 5, **of_quota) for n, share in shares], host="n2")
     held["provenance"] |= {"quota_cores": 0.2, "git": {"commit": "0123456789abcdef", "dirty": True}}
 
-    rows = rows_of_page(machines.machines(results_of(made, saved("ssd", [100.0]), saved("none", [99.0]), held)))
+    rows = rows_of_page(machines.machine_tables(results_of(made, saved("ssd", [100.0]), saved("none", [99.0]), held)))
 
     fast_side = ["/dev/nvme0n1p1", "xfs", "rw"]
     machine, quota = ["Some Xeon", "2"], "0.2 cores, used up for 60 % of a run at most"

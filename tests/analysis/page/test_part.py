@@ -5,7 +5,7 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from analysis.output.text_table import TextTable
-from analysis.page.part import FOLDER, paragraphs_and_tables, render
+from analysis.page.part import FOLDER, paragraphs_and_tables, render_template
 
 HOSTILE = "<script>\"'&\x00\ud800"
 ESCAPED = "&lt;script&gt;&#34;&#39;&amp;" + 2 * chr(0xFFFD)
@@ -15,7 +15,7 @@ def test_text_is_escaped_as_text_and_as_attribute_and_only_markup_is_not():
     figure = {"stem": HOSTILE, "title": HOSTILE, "caption": HOSTILE, "csv": HOSTILE, "count": 1, "more": HOSTILE,
               "image": Markup("<svg></svg>"), "numbers": TextTable([HOSTILE], [[HOSTILE]], [True])}  # fmt: skip
 
-    made = render("figures.html", figures=[figure], more=HOSTILE)
+    made = render_template("figures.html", figures=[figure], more=HOSTILE)
 
     assert "<script>" not in made
     assert f'<figure id="{ESCAPED}">' in made
@@ -31,7 +31,7 @@ def test_no_template_escapes_or_trusts_a_text_by_hand():
 
 def test_data_that_lack_a_name_are_an_error():
     with pytest.raises(UndefinedError, match="more"):
-        render("commands.html", commands=[])
+        render_template("commands.html", commands=[])
 
 
 @pytest.mark.parametrize(("left", "side"), [(False, ' class="n"'), (True, "")])

@@ -26,7 +26,7 @@ def rewritten(folder, change):
 def test_the_example_of_the_contract_is_read_whole(tmp_path):
     store(tmp_path, CONTRACT)
 
-    found = read_records.read(tmp_path)
+    found = read_records.read_records(tmp_path)
 
     assert [each.cell for each in found.records] == ["micro-demo-local-t4-b64-1f0c9a3e77"]
     assert found.records[0].status == "unfinished"
@@ -37,11 +37,11 @@ def test_the_example_of_the_contract_is_read_whole(tmp_path):
 def test_several_processes_read_what_one_does_and_equal_parts_are_one_object(campaign, monkeypatch):
     (campaign / "records" / "odd").mkdir()
     (campaign / "records" / "odd" / "record.json").write_text("{")
-    alone = read_records.read(campaign)
+    alone = read_records.read_records(campaign)
     monkeypatch.setattr(read_records, "AT_ONCE", 1)
-    monkeypatch.setattr(processes, "processors", lambda: 3)
+    monkeypatch.setattr(processes, "processor_count", lambda: 3)
 
-    together = read_records.read(campaign)
+    together = read_records.read_records(campaign)
 
     assert together == alone
     assert len(together.skipped) == 1
@@ -52,8 +52,10 @@ def test_several_processes_read_what_one_does_and_equal_parts_are_one_object(cam
 def test_a_campaign_folder_its_records_folder_and_one_record_are_all_understood(campaign):
     one = min((campaign / "records").iterdir())
 
-    homes = [read_records.read(each).home for each in (campaign, campaign / "records", one, one / "record.json")]
-    counts = [len(read_records.read(each).records) for each in (campaign, campaign / "records", one)]
+    homes = [
+        read_records.read_records(each).home for each in (campaign, campaign / "records", one, one / "record.json")
+    ]
+    counts = [len(read_records.read_records(each).records) for each in (campaign, campaign / "records", one)]
 
     assert homes == [campaign, campaign, one, one]
     assert counts == [4, 4, 1]
@@ -64,13 +66,13 @@ def test_a_folder_without_records_is_an_error_with_a_hint(tmp_path, name):
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(AnalysisError, match="hint: "):
-        read_records.read(tmp_path / name)
+        read_records.read_records(tmp_path / name)
 
 
 def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
     rewritten(campaign, lambda value: value.update(schema=2))
 
-    found = read_records.read(campaign)
+    found = read_records.read_records(campaign)
 
     assert found.skipped[0].why == "is of schema 2; this program knows schema 1"
     assert "newer tfio-campaign" in found.skipped[0].cure
@@ -87,7 +89,7 @@ def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
 def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(campaign, change, why):
     rewritten(campaign, change)
 
-    found = read_records.read(campaign)
+    found = read_records.read_records(campaign)
 
     assert len(found.records) == 3
     assert why in found.skipped[0].why
@@ -102,7 +104,7 @@ def test_a_record_is_judged_by_the_last_request_that_names_its_cell_and_stays_as
     requests = [*named, {"cells": ["another"], "terms": terms}]
     (campaign / "campaign.json").write_text(json.dumps({"schema": 1, "tool": "", "requests": requests}))
 
-    found = {each.cell: each for each in read_records.read(campaign).records}
+    found = {each.cell: each for each in read_records.read_records(campaign).records}
 
     judged = found.pop(path.parent.name)
     assert {run.status for run in judged.runs} == {"invalid"}
@@ -116,7 +118,7 @@ def test_a_cell_that_is_faster_than_its_storage_by_itself_does_not_count(tmp_pat
     alone = baseline([1.0, 1.0, 1.0], "random_read")
     store(tmp_path, alone, record([run(1, rate / 0.112, size=112_000)]))  # of each of its images so many bytes
 
-    found = {each.benchmark: each for each in read_records.read(tmp_path).records}
+    found = {each.benchmark: each for each in read_records.read_records(tmp_path).records}
 
     assert found["micro"].runs[1].status == status
     assert [check.passed for check in found["micro"].runs[1].checks if check.rule == "below_peak"] == [rate == 1.0]
@@ -126,7 +128,7 @@ def test_a_cell_that_is_faster_than_its_storage_by_itself_does_not_count(tmp_pat
 def test_a_campaign_whose_limits_nobody_can_read_is_judged_by_those_of_the_workers_and_says_so(campaign, damage):
     (campaign / "campaign.json").write_text(damage)
 
-    found = read_records.read(campaign)
+    found = read_records.read_records(campaign)
 
     assert [(each.path.name, len(found.records)) for each in found.skipped] == [("campaign.json", 4)]
     assert "each cell is judged by the limits of its last worker" in found.skipped[0].why
@@ -136,10 +138,10 @@ def test_one_record_is_judged_as_it_is_among_the_others_of_its_campaign(tmp_path
     slow = record([run(1, 3.0 / 0.112, size=112_000)])
     store(tmp_path, baseline([1.0, 1.0, 1.0], "random_read"), slow)
 
-    (alone,) = read_records.read(tmp_path / "records" / slow["cell"]["id"]).records
+    (alone,) = read_records.read_records(tmp_path / "records" / slow["cell"]["id"]).records
 
     assert alone.runs[1].status == "invalid"
-    assert alone in read_records.read(tmp_path).records
+    assert alone in read_records.read_records(tmp_path).records
 
 
 def _contradictory(folder, value):
@@ -158,7 +160,7 @@ def test_a_baseline_that_is_left_out_judges_no_other_cell(tmp_path, spoil):
     store(tmp_path, alone, record([run(1, 3.0 / 0.112, size=112_000)]))
     spoil(tmp_path / "records" / alone["cell"]["id"], alone)
 
-    found = read_records.read(tmp_path)
+    found = read_records.read_records(tmp_path)
 
     assert [each.path.parent.name for each in found.skipped] == [alone["cell"]["id"]]
     assert found.records[0].runs[1].status == "valid"
@@ -168,7 +170,7 @@ def test_a_copied_record_does_not_count_its_runs_twice(campaign):
     original = min((campaign / "records").iterdir())
     shutil.copytree(original, campaign / "records" / "a-copy")
 
-    found = read_records.read(campaign)
+    found = read_records.read_records(campaign)
 
     assert len(found.records) == 4
     assert found.skipped[0].path.parent.name == "a-copy"
@@ -179,7 +181,7 @@ def test_the_frame_has_a_row_per_run_and_flat_settings(tmp_path):
     made = record([run(1, 100.0), run(2, 110.0)], threads=2, storage="hdd")
     store(tmp_path, made)
 
-    frame = runs_frame(read_records.read(tmp_path).records)
+    frame = runs_frame(read_records.read_records(tmp_path).records)
 
     assert frame["run"].tolist() == [0, 1, 2]
     assert frame["role"].tolist() == ["warmup", "measured", "measured"]

@@ -1,15 +1,22 @@
 import pytest
 
-from analysis.figures.kit.storage_colours import KNOWN, look
+from analysis.figures.kit.storage_colours import KNOWN, look_of_storage
 from analysis.records.record import emulation_bounds, emulation_mark
-from analysis.records.settings import describe, distinguishing, series_key, set_key, storage_labels, suffixes
+from analysis.records.settings import (
+    describe_settings,
+    distinguishing_names,
+    file_name_suffixes,
+    series_key,
+    set_key,
+    storage_labels,
+)
 
 BASE = {"benchmark": "micro", "dataset.name": "demo", "dataset.files": 512, "threads": 1, "cache": "cold"}
 
 
 def named(*changes):
     keys = [set_key(series_key(BASE | change)) for change in changes]
-    return [suffixes(keys)[key] for key in keys]
+    return [file_name_suffixes(keys)[key] for key in keys]
 
 
 def test_a_lone_set_needs_no_suffix():
@@ -44,12 +51,15 @@ def test_what_only_one_benchmark_knows_is_no_part_of_a_name_nor_is_what_needs_no
 def test_what_only_some_benchmarks_know_tells_no_cells_apart():
     training = BASE | {"benchmark": "alexnet", "benchmark.optimizer": "adam", "accelerator.step_s": 0.18}
 
-    assert distinguishing([training, BASE]) == ["benchmark"]
-    assert distinguishing([training, training | {"benchmark.optimizer": "sgd"}, BASE]) == [
+    assert distinguishing_names([training, BASE]) == ["benchmark"]
+    assert distinguishing_names([training, training | {"benchmark.optimizer": "sgd"}, BASE]) == [
         "benchmark",
         "benchmark.optimizer",
     ]
-    assert distinguishing([BASE, BASE | {"dataset.name": "b", "dataset.files": 9, "data": "x"}]) == [*BASE][1:3][::-1]
+    assert (
+        distinguishing_names([BASE, BASE | {"dataset.name": "b", "dataset.files": 9, "data": "x"}])
+        == [*BASE][1:3][::-1]
+    )
 
 
 @pytest.mark.parametrize(("letters", "whole"), [(100, True), (101, False)])
@@ -91,7 +101,7 @@ def test_two_storages_of_one_name_are_labelled_by_what_differs():
 
 def test_known_storages_are_told_apart_by_colour_and_by_marker():
     assert len({each.color for each in KNOWN.values()}) == len({each.marker for each in KNOWN.values()}) == 6
-    assert look("scratch") not in KNOWN.values()
+    assert look_of_storage("scratch") not in KNOWN.values()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,7 @@ def test_known_storages_are_told_apart_by_colour_and_by_marker():
 def test_a_set_is_described_by_what_it_shares(facts, more, ran_on, sizes, told):
     known = BASE | {"seed": 7, "benchmark.autotune": False, "benchmark_version": 3} | facts
 
-    assert describe(known, more, ran_on, sizes) == f"dataset {told}"
+    assert describe_settings(known, more, ran_on, sizes) == f"dataset {told}"
 
 
 @pytest.mark.parametrize(

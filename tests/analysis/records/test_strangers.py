@@ -20,7 +20,7 @@ from analysis.cli import report
 from analysis.figures.kit.save import Drawing
 from analysis.records import read_records
 from analysis.records.runs import OF_SNAPSHOT
-from jobs.judging.judge import judged
+from jobs.judging.judge import judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import failed, id_of, record, rows_of, store
@@ -87,7 +87,7 @@ def undrawn(specs, _within_page):
 def median_of(value):
     """Return the median of the figure of merit of a record as JSON, None without one."""
     figure = value["cell"]["figure"]
-    runs = judged(value, value["terms"])["runs"]
+    runs = judge_record(value, value["terms"])["runs"]
     rates = [each[figure] for each in runs if (each["role"], each["status"]) == ("measured", "valid")]
     return statistics.median(rates) if rates else None
 
@@ -98,7 +98,7 @@ def median_of(value):
 def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_from_a_refused_one(
     tmp_path, monkeypatch, odd, number
 ):
-    monkeypatch.setattr(report, "drawings", undrawn)
+    monkeypatch.setattr(report, "draw_all", undrawn)
     shutil.rmtree(tmp_path / "results", ignore_errors=True)
     honest = GOOD[number]
     folder = store(tmp_path / "results", *(each for each in GOOD if id_of(each) not in dict(odd) or each is honest))
@@ -110,7 +110,7 @@ def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_fro
 
     assert main([str(folder)]) in (0, 1)
 
-    found = read_records.read(folder)
+    found = read_records.read_records(folder)
     assert others <= {each.cell for each in found.records} | {each.path.parent.name for each in found.skipped}
     rows = {row["cell"]: row for row in rows_of(folder / "tables" / "medians.csv")}
     assert len(rows) == len(found.records)
@@ -145,7 +145,7 @@ def test_what_is_odd_and_honest_is_read(campaign):
     layered = record([100.0] * 3, storage="overlay")
     layered["provenance"] |= {"device": "unknown", "mount": "unknown", "host": "unknown"}
 
-    found = read_records.read(store(campaign, unread, drained, nothing, still, layered))
+    found = read_records.read_records(store(campaign, unread, drained, nothing, still, layered))
 
     assert (len(found.records), found.skipped) == (9, ())
     assert main([str(campaign), "--quiet"]) == 0
@@ -203,7 +203,7 @@ def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, t
     elsewhere = store(tmp_path / "elsewhere", record([1.0]))
     (campaign / "records" / "itself").symlink_to(to if to == "itself" else next(elsewhere.glob("records/*")))
 
-    found = read_records.read(campaign)
+    found = read_records.read_records(campaign)
 
     assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["itself"])
     assert found.skipped[0].why == "lies in a folder that is a link"

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from analysis.output import tables
-from analysis.statistics.baselines import of_baseline
+from analysis.statistics.baselines import sentence_on_baseline
 from analysis.text import DASH
 from tests.analysis.baseline_records import baseline, given
 from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, left, record
@@ -90,7 +90,7 @@ def test_without_baselines_the_table_is_as_it_was_and_no_share_is_told():
     table, *_ = frames(made := micro(40.0))
 
     assert "percent_of_baseline" not in table
-    assert of_baseline(table) == ""
+    assert sentence_on_baseline(table) == ""
     assert "by itself" not in figures_of(made)["fig4"].caption
 
 

@@ -24,7 +24,7 @@ def cell(*, host="node1", storage="hdd", threads=1, **changes):
 
 
 def unlike(*records, **how):
-    return comparable.unlike(rows_of(table_of(*records)), **how)
+    return comparable.forbidding_differences(rows_of(table_of(*records)), **how)
 
 
 PRELOAD, ONE_CPU, AHEAD = {"LD_PRELOAD": "/x.so"}, {"cpus": "1 of 1 core"}, {"read_ahead_kb": "4"}
@@ -69,8 +69,11 @@ def test_cells_whose_calls_a_library_has_replaced_prove_nothing_even_if_it_did_s
     replaced = {"process": {"interposed": "pread: /x.so"}}
     rows = rows_of(table_of(cell(**replaced), cell(threads=2, **replaced)))
 
-    assert comparable.unlike(rows) == ""
-    assert comparable.weak(rows) == "a preloaded library has replaced calls of the C library (pread: /x.so)"
+    assert comparable.forbidding_differences(rows) == ""
+    assert (
+        comparable.reason_for_weak_proof(rows)
+        == "a preloaded library has replaced calls of the C library (pread: /x.so)"
+    )
 
 
 def test_a_run_under_other_conditions_than_the_first_that_counts_does_not_count(tmp_path):
@@ -78,7 +81,7 @@ def test_a_run_under_other_conditions_than_the_first_that_counts_does_not_count(
     odd["runs"][2]["conditions"]["storages"]["hdd"]["read_ahead_kb"] = "4"
     honest["runs"][0]["conditions"]["storages"]["hdd"]["read_ahead_kb"] = "4"  # a warm-up
 
-    found = read_records.read(store(tmp_path, odd, honest)).records
+    found = read_records.read_records(store(tmp_path, odd, honest)).records
 
     statuses = {each.settings["threads"]: [run.status for run in each.runs] for each in found}
     assert statuses == {1: ["valid", "valid", "invalid", "valid"], 2: ["valid"] * 4}

@@ -1,7 +1,7 @@
 import pytest
 
 from analysis.records.frame import runs_frame
-from analysis.statistics.medians import not_counted
+from analysis.statistics.medians import runs_not_counted
 from tests.analysis.record_factory import CONTRACT, disturbed, failed, id_of, left, parse, record, run, unstable
 from tests.analysis.training_factory import row_of, table_of
 
@@ -124,7 +124,7 @@ def test_the_verdict_names_failed_and_unverifiable_checks_of_measured_runs():
 def test_reasons_of_one_cause_are_counted_together():
     bad = [failed(1, "one"), failed(2, "two", "ranks_parted"), failed(3, "three"), run(4, 1.0, fails=["quiet"])]
 
-    told = not_counted(runs_frame([parse(record(bad))]))
+    told = runs_not_counted(runs_frame([parse(record(bad))]))
 
     assert told[["cause", "count"]].values.tolist() == [["no_data", 2], ["ranks_parted", 1], ["quiet", 1]]
     assert told["reason"].tolist()[:2] == ["one", "two"]

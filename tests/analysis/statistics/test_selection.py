@@ -4,7 +4,7 @@ import pytest
 
 from analysis.records.frame import rows_of
 from analysis.statistics import selection
-from analysis.statistics.training import beside_data
+from analysis.statistics.training import device_shared_with_data
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of, record, scattered
@@ -31,7 +31,7 @@ def test_what_a_cell_saves_where_and_how_is_told_of_its_settings_and_runs():
         ["ssd (emulated)", "ssd", "sync", "ssd", "None", "dsk/sdb", "", "", ""],
         ["none", "none", "", "none", "None", "", "", "", ""], ["", "none", "", "none", "None", "", "", "", ""],
     ]  # fmt: skip
-    assert [beside_data({"device": "dsk/c", **row}) for row in rows_of(table)] == ["dsk/c", "", "", "", ""]
+    assert [device_shared_with_data({"device": "dsk/c", **row}) for row in rows_of(table)] == ["dsk/c", "", "", "", ""]
 
 
 def test_the_seconds_of_a_snapshot_are_medians_over_the_runs_of_each_runs_median():
@@ -58,7 +58,9 @@ def batches(sizes, steps, **settings):
     ],
 )
 def test_batch_sizes_share_a_set_and_numbers_of_batches_where_each_has_one(made, sets):
-    cells = selection.unsaved(selection.trained(frames(*made, record([9.0]), training([9.0], control="no_io"))[0]))
+    cells = selection.cells_without_snapshots(
+        selection.training_cells(frames(*made, record([9.0]), training([9.0], control="no_io"))[0])
+    )
 
     assert sorted(sorted(rows["batch_size"]) for rows in selection.batch_sets(cells).values()) == sets
 
@@ -69,9 +71,9 @@ def test_cells_without_partner_or_with_several_say_so_and_stand_in_the_papers_or
     twin = training([8.0], storage="zfs", threads=1, prefetch=0, seed=0)
     twin["cell"]["id"] += "-2"
     place = ["storage", "threads", "prefetch"]
-    cells = selection.settled(selection.trained(frames(*made, twin)[0]), place, "wall_s")
+    cells = selection.with_status_of_drawing(selection.training_cells(frames(*made, twin)[0]), place, "wall_s")
 
-    whole = selection.completed(cells, ["threads"])
+    whole = selection.add_missing_partners(cells, ["threads"])
 
     assert [tuple(row[name] for name in (*place, "status")) for row in rows_of(whole)] == [
         ("hdd", 2, 1, "done"), ("hdd", 2, 0, "done"), ("hdd", 16, 1, "done"), ("hdd", 16, 0, selection.ABSENT),
@@ -84,7 +86,9 @@ def test_cells_without_partner_or_with_several_say_so_and_stand_in_the_papers_or
 def test_prefetch_is_compared_with_none_number_by_number():
     made = [training([9.0], threads=n, prefetch=p) for n, p in ((1, 0), (1, 1), (2, 4), (8, 0))]
 
-    sets = selection.by_prefetch(selection.families(selection.trained(frames(*made)[0]), {"prefetch"}))
+    sets = selection.sets_by_prefetch(
+        selection.sets_of_settings(selection.training_cells(frames(*made)[0]), {"prefetch"})
+    )
 
     assert {key.facts["prefetch"]: sorted(rows["prefetch"]) for key, rows in sets.items()} == {
         1: [0, 0, 1],
@@ -96,7 +100,7 @@ def test_sets_of_targets_hold_the_training_without_any_and_come_in_the_papers_or
     made = [saved(target, [9.0]) for target in ("zfs", "optane to hdd", "ssd", "hdd", "none")]
     made += [saved("ssd", [9.0], mode="async"), saved("hdd", [9.0], every=5)]
 
-    sets = selection.saving_sets(selection.trained(frames(*made)[0]), selection.HOW)
+    sets = selection.saving_sets(selection.training_cells(frames(*made)[0]), selection.HOW)
 
     found = {
         key.facts["checkpoint.every"]: list(zip(rows["target_name"], rows["mode"], strict=True))
@@ -119,15 +123,15 @@ def test_what_was_swept_is_held_where_most_of_it_was_measured():
     table = frames(*made, record([9.0]))[0]
     ((shared, cells),) = selection.plain_sets(table)
 
-    assert selection.swept(cells) == ["benchmark.size", "benchmark.way", "threads"]
-    held = selection.held(cells, "benchmark.size", ["benchmark.way", "threads"])
+    assert selection.swept_names(cells) == ["benchmark.size", "benchmark.way", "threads"]
+    held = selection.cells_of_commonest_values(cells, "benchmark.size", ["benchmark.way", "threads"])
     assert sorted(held["benchmark.size"]) == [2, 3]
     assert (shared.facts["benchmark"], "threads" in shared.facts, "benchmark.size" in shared.facts) == (
         "toy",
         False,
         False,
     )
-    assert sorted([2, "a", 10, True, None, 1.5], key=selection.orderly) == [1.5, 2, 10, None, True, "a"]
+    assert sorted([2, "a", 10, True, None, 1.5], key=selection.setting_sort_key) == [1.5, 2, 10, None, True, "a"]
 
 
 def test_the_parts_of_a_nersc_training_are_medians_of_its_runs_and_add_up():

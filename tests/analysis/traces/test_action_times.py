@@ -8,7 +8,7 @@ from analysis.errors import AnalysisError
 from analysis.traces import action_times
 from analysis.traces.action_times import Definitions
 from jobs.events.read_time_logs import read_logs
-from jobs.events.run_log import UNACCOUNTED, budgets
+from jobs.events.run_log import UNACCOUNTED, time_budgets
 from jobs.events.time_log import ACTIONS, PHASES
 from tests.jobs.events.logs import event, stream
 
@@ -90,7 +90,7 @@ def check(figures, own, events, ranks):
 
 @given(EVENTS)
 def test_a_budget_gives_each_moment_to_the_innermost_event_of_the_thread_that_matters_most(folder, events):
-    for each in budgets(logged(folder, events), range(RANKS)):
+    for each in time_budgets(logged(folder, events), range(RANKS)):
         spent = dict.fromkeys((*ACTIONS, UNACCOUNTED), 0)
         for cell in range(-EARLY[each.rank], WALL):
             inner = [

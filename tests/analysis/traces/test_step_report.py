@@ -88,7 +88,7 @@ def test_a_system_trace_gives_bytes_to_steps_by_the_rate_of_its_intervals():
     each = spaces.traced([("python", marks)])
     samples = pd.DataFrame({"elapsed_s": [0.0, 2.0, 4.0], "read_mb_per_s": [np.nan, 10.0, 20.0]})
 
-    found = step_report.join_system(each, system.Trace("dsk/sda", samples, BEGAN / 1e9))
+    found = step_report.join_system(each, system.ReadTrace("dsk/sda", samples, BEGAN / 1e9))
 
     assert found["mb_of_each_step"] == pytest.approx([10.0, 30.0])
 
@@ -100,8 +100,8 @@ def test_what_was_seen_at_another_time_is_refused(late_s, traced):
 
     for join, other in (
         (step_report.join_calls, profile(CALLS, BEGAN + late_s * 10**9)),
-        (step_report.join_system, system.Trace("dsk/sda", samples, BEGAN / 1e9 + late_s)),
-        (step_report.join_system, system.Trace("dsk/sda", samples, 0.0)),  # which does not say when it began
+        (step_report.join_system, system.ReadTrace("dsk/sda", samples, BEGAN / 1e9 + late_s)),
+        (step_report.join_system, system.ReadTrace("dsk/sda", samples, 0.0)),  # which does not say when it began
         (step_report.join_time_log, SimpleNamespace(events=events, actions=["load"])),
     ):
         with pytest.raises(system.TraceError, match="not of the time"):

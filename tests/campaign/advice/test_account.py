@@ -113,7 +113,7 @@ def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
         leave("threads=8", images_per_s=rate)
     account.judge_predictions(verdicts_of(folder), promised)
 
-    shown = evidence.advice(folder.root)
+    shown = evidence.prediction_table(folder.root)
 
     assert f"<td>few_threads</td><td>{told}</td>" in re.sub(' class="[a-z]+"', "", shown)
     assert f"{int(rate is not None)} predictions were tested" in shown
@@ -121,9 +121,9 @@ def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
 
 @pytest.mark.parametrize("text", ['{"schema": 1, "tests": [{"rule": "x"}]}'])
 def test_an_account_that_is_none_is_named_in_the_report(text, folder):
-    assert evidence.advice(folder.root) == ""
+    assert evidence.prediction_table(folder.root) == ""
     folder.advice.write_text(text)
-    assert "advice.json cannot be read" in evidence.advice(folder.root)
+    assert "advice.json cannot be read" in evidence.prediction_table(folder.root)
 
 
 @pytest.mark.parametrize("text", ['{"schema": 9, "tests": []}', "{"])

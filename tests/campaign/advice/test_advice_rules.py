@@ -8,7 +8,7 @@ from campaign.advice import advice_rules as rules
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import Finding, Undecided
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
-from jobs.judging.work_done import Steps, Work
+from jobs.judging.work_done import StepTimes, TimeUse
 
 READ = ("threads=1", "benchmark.preprocess=false")
 TRAINING = ("benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=1", "batch_size=64", "threads=8")
@@ -158,7 +158,7 @@ def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_a
     busy = {"busy_s": 9.6, "reads": 90, "writes": 0, "read_bytes": 10, "written_bytes": 0, "own_read_bytes": 10,
             "own_written_bytes": None, "device": "loop0", "block_bytes": 512, "flushes": 0, "flush_s": 0.0,
             "own_reads": 90}  # fmt: skip
-    monkeypatch.setattr("jobs.judging.work_done.throttled", lambda _: {"mb_per_s": 4.1})
+    monkeypatch.setattr("jobs.judging.work_done.emulated_limit", lambda _: {"mb_per_s": 4.1})
 
     e = known(*READ, device_use=[busy])
     found, lacking = rules.apply_rules(e)
@@ -294,8 +294,12 @@ def evidence_of(**changes):
     number, quota = changes.pop("steps", 0), changes.pop("quota", None)
     for each in (run, settings):
         each |= {key: changes.pop(key) for key in each.keys() & changes.keys()}
-    taken = Steps(number, run["load_s"], 0.0, run["compute_s"], batch=64) if changes.get("kind") == "training" else None
-    work = Work(10.0, run["cpu_s"], 2.0, others=run["other_cpu"], quota=quota, threads=settings["threads"], steps=taken)
+    taken = (
+        StepTimes(number, run["load_s"], 0.0, run["compute_s"], batch=64) if changes.get("kind") == "training" else None
+    )
+    work = TimeUse(
+        10.0, run["cpu_s"], 2.0, others=run["other_cpu"], quota=quota, threads=settings["threads"], steps=taken
+    )
     return Evidence(settings=settings, run=run, work=work, **fields | changes)
 
 

@@ -103,7 +103,7 @@ def test_a_profile_alone_has_no_word_and_says_what_would_give_one(capsys):
 def test_a_profile_whose_calls_are_not_reading_is_found_by_the_rule_for_cells(meta_s, is_found, capsys, monkeypatch):
     seen = {"wall_s": 20.0, "threads": 1, "under_way_s": 10.0, "read_s": 7.0, "write_s": 0.0, "meta_s": meta_s,
             "device_bytes": 50, "bytes_read": 100, "opens": 5, "stats": 5, "reads": 10, "files": 5}  # fmt: skip
-    monkeypatch.setattr(own_files.saved, "read_profile", lambda _: None)
+    monkeypatch.setattr(own_files.saved_profiles, "read_profile", lambda _: None)
     monkeypatch.setattr(report, "window_metrics", lambda _: seen)
 
     _, out = told(capsys, PROFILE)

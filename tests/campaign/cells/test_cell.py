@@ -4,7 +4,7 @@ import pytest
 
 from campaign.cells.cell import distinguishing_settings, make_cell
 from jobs.benchmarks import registry
-from jobs.model.settings import EVERY, flat
+from jobs.model.settings import EVERY, flat_items
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose, with_value
 
 _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere"}
@@ -22,7 +22,7 @@ def test_every_setting_changes_the_id(words):
     point = compose(*words)
     base = make_cell(point).id
 
-    for key, value in flat(make_cell(point).settings):
+    for key, value in flat_items(make_cell(point).settings):
         if key == "benchmark.name":
             continue
         other = [1] if isinstance(value, list) else _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)

@@ -3,7 +3,7 @@ import pytest
 from campaign.cells import cell_plan, record
 from campaign.cells.verdicts import Verdicts
 from jobs.judging import judge
-from jobs.model.record import terms_of
+from jobs.model.record import terms_of_conduct
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.jobs.jobs_factory import device_use
@@ -75,7 +75,7 @@ def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now
     recorded = leave_record(folder, made[0], *[invalid()] * 5, status="done")
 
     loosely, strictly = (cell_plan.make_plan(made[:1], each, folder).entries[0] for each in (loose, conduct))
-    by_loose, by_strict = (Verdicts(folder, terms_of(each)).judged(recorded) for each in (loose, conduct))
+    by_loose, by_strict = (Verdicts(folder, terms_of_conduct(each)).judged(recorded) for each in (loose, conduct))
 
     assert (loosely.state, loosely.missing) == ("done", 0)
     assert (strictly.state, strictly.missing) == ("invalid", 5)
@@ -89,7 +89,7 @@ def test_runs_under_other_conditions_than_the_first_one_that_counts_do_not_count
     one, other = ({"process": {"nice": nice}, "machine": {}, "storages": {}} for nice in (0, 5))
     runs = [{**invalid(), "conditions": other}, *[figures(conditions=each) for each in (one, other, one, one)]]
 
-    found = Verdicts(folder, terms_of(conduct)).judged(leave_record(folder, made[0], *runs, status="done"))
+    found = Verdicts(folder, terms_of_conduct(conduct)).judged(leave_record(folder, made[0], *runs, status="done"))
 
     assert [run["status"] for run in found["runs"]] == ["invalid", "valid", "invalid", "valid", "valid"]
     assert found["runs"][2]["reason"] == "same_conditions: nice was 0, and is 5 in this run"
@@ -102,8 +102,8 @@ def test_a_threshold_of_the_sites_own_is_not_looser_than_it(cells, name):
     conduct = {**cells[1], "checks": {**cells[1]["checks"], name: 0.5}}
     of_site = {**conduct, "site": {**conduct["site"], name: 0.5}}
 
-    assert judge.looser_checks(terms_of(of_site)) == []
-    assert [words.partition("=")[0] for words in judge.looser_checks(terms_of(conduct))] == [f"checks.{name}"]
+    assert judge.looser_checks(terms_of_conduct(of_site)) == []
+    assert [words.partition("=")[0] for words in judge.looser_checks(terms_of_conduct(conduct))] == [f"checks.{name}"]
 
 
 def test_a_refreshed_plan_reads_the_records_that_changed_and_no_others(cells, folder, monkeypatch):

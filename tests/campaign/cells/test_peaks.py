@@ -13,7 +13,7 @@ from campaign.storage import emulation
 from campaign.testbed import expected
 from campaign.testbed.spec import StorageRequest
 from jobs.judging import judge
-from jobs.model.record import terms_of
+from jobs.model.record import terms_of_conduct
 from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import asked_again, compose, walk, work_list
@@ -33,7 +33,7 @@ def leave(folder, words, rates, *, data=None, status="done", **provenance):
     counts = {key: provenance.pop(key) for key in ("requests", "images", "images_asked") if key in provenance}
     runs = [{**figures(), **counts, "status": "valid", "read_mb_per_s": rate} for rate in rates]
     at, data, cell = {"host": HOST, **provenance}, data or {"checksum": "c"}, make_cell(compose(*words))
-    at = emulation.with_expected(at, data, cell.settings.get("threads"))
+    at = emulation.add_expected_rates(at, data, cell.settings.get("threads"))
     return leave_record(folder, cell, *runs, data=data, status=status, provenance=at, terms=ANY)
 
 
@@ -86,7 +86,7 @@ def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_reader
                         ([*RANDOM, "storage.name=e", "threads=8"], {})):  # fmt: skip
         leave(folder, words, [400.0], **more)
 
-    found = peaks_of(folder).elsewhere(cell)
+    found = peaks_of(folder).other_storages(cell)
 
     assert {name: (node["stripe_count"], rate) for name, (node, rate) in found.items()} == {
         "a": (4, 77.0), "b": (4, 202.0),
@@ -157,7 +157,7 @@ def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatev
         leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
     cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
 
-    cell = judge.judged(cell, TERMS, peaks_of(folder).of(cell))
+    cell = judge.judge_record(cell, TERMS, peaks_of(folder).of(cell))
 
     verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
     assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}
@@ -178,7 +178,7 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
 
 def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(folder, point, monkeypatch):
     monkeypatch.setattr("campaign.storage.emulation.emulated_storage", lambda _: HDD)
-    monkeypatch.setattr("campaign.storage.emulation.unbounded", lambda _: None)
+    monkeypatch.setattr("campaign.storage.emulation.missing_limits", lambda _: None)
     cells, conduct = make_cells([{**point, "threads": 2}])
     work = work_list(folder, cells, conduct)
     work["cells"][0]["dataset"] |= IMAGES
@@ -187,7 +187,7 @@ def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(fold
     _, (second,) = walk(folder, asked_again(work, conduct={**conduct, "runs": 7}))
 
     expected = first["provenance"]["emulated"]["storage"]["expected"]
-    assert emulation.with_expected({"emulated": {"storage": HDD}}, IMAGES, 2) == {
+    assert emulation.add_expected_rates({"emulated": {"storage": HDD}}, IMAGES, 2) == {
         "emulated": {"storage": {**HDD, "expected": expected}}
     }
     assert 0 < expected["mb_per_s"] < expected["ceiling_mb_per_s"]
@@ -242,7 +242,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     before = path.read_bytes()
     planned = cell_plan.make_plan(cells, conduct, folder)
 
-    recorded, _ = Verdicts(folder, terms_of(conduct)).read(path)
+    recorded, _ = Verdicts(folder, terms_of_conduct(conduct)).read(path)
     assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")
     assert path.read_bytes() == before
     assert "below_peak" in recorded["reason"]
@@ -254,7 +254,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
 def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
     cells, conduct = make_cells([point])
     monkeypatch.setattr(
-        "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
+        "campaign.storage.provenance.machine_facts", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
     )
     monkeypatch.setattr("campaign.storage.provenance.observe_conditions", lambda *_: CONDITIONS)
     leave(folder, READ, [160.0] * 3, conditions=CONDITIONS)

@@ -31,7 +31,7 @@ def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
     made = _record(point, ("warmup", "valid", 900), *[("measured", "valid", rate) for rate in (100, 113, 91, 104, 98)])
 
     for limit, passed in ((0.219, False), (0.22, True), (0.221, True)):
-        found = judge.judged(made, {**TERMS, "checks": {**TERMS["checks"], "spread_max": limit}})
+        found = judge.judge_record(made, {**TERMS, "checks": {**TERMS["checks"], "spread_max": limit}})
 
         (spread,) = found["checks"]
         assert (found["status"], spread["observed"], spread["passed"]) == ("done", pytest.approx(0.22), passed)
@@ -47,11 +47,11 @@ def test_a_verdict_has_nothing_of_one_by_other_terms_and_changes_no_record(pairs
         made["runs"] += [{**made["runs"][number], "role": role, "pair": number} for role in ("measured", "unprofiled")]
     before = copy.deepcopy(made)
 
-    loosely = judge.judged(made, LOOSE)
+    loosely = judge.judge_record(made, LOOSE)
 
     assert (loosely["status"], len(loosely["looser_checks"]), "profile_cost" in loosely) == ("done", 1, bool(pairs))
-    assert judge.judged(loosely, TERMS) == judge.judged(made, TERMS)
-    assert judge.judged(made, TERMS)["status"] == "invalid"
+    assert judge.judge_record(loosely, TERMS) == judge.judge_record(made, TERMS)
+    assert judge.judge_record(made, TERMS)["status"] == "invalid"
     assert made == before
 
 
@@ -69,7 +69,7 @@ def test_a_verdict_has_nothing_of_one_by_other_terms_and_changes_no_record(pairs
 def test_the_measured_runs_decide_over_a_cell(warmup, measured, status, reason, point):
     made = _record(point, ("warmup", warmup, 9999), *[("measured", each, 100) for each in measured])
 
-    found = judge.judged(made, {**TERMS, "runs": 1 + len(measured)})
+    found = judge.judge_record(made, {**TERMS, "runs": 1 + len(measured)})
 
     assert (found["status"], found["reason"]) == (status, reason)
 
@@ -77,7 +77,7 @@ def test_the_measured_runs_decide_over_a_cell(warmup, measured, status, reason, 
 @pytest.mark.shows("runs")
 def test_what_is_missing_follows_from_what_is_there(point):
     done, broken = (
-        judge.judged(_record(point, *[("measured", "valid", 1)] * valid, ("measured", "invalid", 1)), TERMS)
+        judge.judge_record(_record(point, *[("measured", "valid", 1)] * valid, ("measured", "invalid", 1)), TERMS)
         for valid in (4, 2)
     )
 
@@ -132,14 +132,14 @@ def mood(monkeypatch):
     """A function that lets the file system answer so many reads with this error; returns the folders then opened."""
 
     def answer(number, times):
-        left, opened, read, scan = [number] * times, [], untrusted.content, os.scandir
+        left, opened, read, scan = [number] * times, [], untrusted.read_bounded, os.scandir
 
         def read_file(*words):
             if left:
                 raise OSError(left.pop(), "the file system's mood")
             return read(*words)
 
-        monkeypatch.setattr(untrusted, "content", read_file)
+        monkeypatch.setattr(untrusted, "read_bounded", read_file)
         monkeypatch.setattr("campaign.cells.record.os.scandir", lambda folder: (opened.append(folder), scan(folder))[1])
         return opened
 

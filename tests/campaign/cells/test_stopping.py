@@ -34,15 +34,15 @@ def runs_of(rates):
 
 @given(rates=st.lists(RATES, max_size=14))
 def test_the_width_is_a_share_of_numpy_s_median_and_the_limit_itself_is_narrow_enough(rates):
-    found = intervals.interval(rates)
+    found = intervals.interval_of_median(rates)
     width = (found.high - found.low) / np.median(rates) if found else None
 
     edge = [np.nextafter(width, 0), width, np.nextafter(width, 1e9)] if found and width else [1.0]
-    checks = [stopping.check(rates, {**TERMS, "until_spread": limit}) for limit in edge]
+    checks = [stopping.check_spread(rates, {**TERMS, "until_spread": limit}) for limit in edge]
 
     assert [check["observed"] for check in checks] == [width] * len(edge)
     assert [check["passed"] for check in checks] == ([False, True, True] if found and width else [found is not None])
-    assert stopping.check(rates, {**TERMS, "until_spread": None}) is None
+    assert stopping.check_spread(rates, {**TERMS, "until_spread": None}) is None
 
 
 @pytest.mark.shows("until_spread")
@@ -127,7 +127,7 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(spoilt, asked, folder, add
     again, (later,) = walk(folder, asked_again(adding), *runs_of([100.0] * 3))
 
     assert len(again.asked) == 4
-    assert len(stopping.measured(later, "valid")) == 8
+    assert len(stopping.measured_runs(later, "valid")) == 8
 
 
 @pytest.mark.parametrize(("runs", "numbers"), [(6, []), (3, [2, 3, 4])], ids=["narrow", "too few for an interval"])

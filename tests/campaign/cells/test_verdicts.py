@@ -22,7 +22,7 @@ from campaign.cluster.survey import cell_states
 from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks
-from jobs.model.record import terms_of
+from jobs.model.record import terms_of_conduct
 from jobs.system import files
 from tests.campaign.fake_template import COLD, TERMS, figures, invalid
 from tests.campaign.on_disk import leave_record
@@ -56,7 +56,7 @@ def asks(folder, fronts):
 
 
 def read(folder, conduct):
-    verdicts = Verdicts(folder, terms_of(conduct))
+    verdicts = Verdicts(folder, terms_of_conduct(conduct))
     return [verdicts.read(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
 
 
@@ -175,12 +175,12 @@ def test_the_ids_of_cells_that_measure_a_storage_alone_begin_alike():
     alone = [name for name, benchmark in registry.benchmarks().items() if benchmark.kind == peaks.KIND]
 
     assert alone == [peaks.BENCHMARK]
-    assert peaks.is_of_baseline(make_cell(compose("benchmark=baseline")).id)
-    assert not peaks.is_of_baseline(make_cell(compose()).id)
+    assert peaks.is_baseline_id(make_cell(compose("benchmark=baseline")).id)
+    assert not peaks.is_baseline_id(make_cell(compose()).id)
 
 
 def judged_with(record, **terms):
-    return judge.judged(record, {**TERMS, **terms})
+    return judge.judge_record(record, {**TERMS, **terms})
 
 
 def test_terms_that_ask_for_no_run_make_no_cell_done_and_a_run_that_counts_is_not_denied(folder, cells):

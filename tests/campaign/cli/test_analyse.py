@@ -13,7 +13,9 @@ WRITES = "import pathlib, sys; pathlib.Path(sys.argv[-1], 'report.html').write_t
 @pytest.fixture
 def ends(monkeypatch):
     """Have the analysis be a program of one line."""
-    return lambda code: monkeypatch.setattr(analyse, "python", lambda *words: [sys.executable, "-c", code, *words])
+    return lambda code: monkeypatch.setattr(
+        analyse, "python_command", lambda *words: [sys.executable, "-c", code, *words]
+    )
 
 
 @pytest.mark.parametrize("code", [0, 1])

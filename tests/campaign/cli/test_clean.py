@@ -14,10 +14,10 @@ from campaign.config.collect import make_cells
 from campaign.errors import UsageError
 from campaign.storage import made_data
 from campaign.storage.locks import lock_path
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import lease
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.data import make, specs, staged_copies
 from jobs.store.folder import Folder
 from jobs.system.files import write_json
@@ -38,16 +38,16 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def dataset(root):
-    spec = specs.spec_of(TINY)
+    spec = specs.dataset_spec(TINY)
     path = root / "datasets" / specs.dataset_id("demo", spec)
-    make.make(path, spec, name="demo", processes=1)
+    make.make_dataset(path, spec, name="demo", processes=1)
     return path
 
 
 @pytest.fixture
 def baseline(root):
     path = datafile.own_folder(root / "baseline")
-    datafile.made(path, 1 << 20, lambda *_: None)
+    datafile.make_data_file(path, 1 << 20, lambda *_: None)
     return path
 
 
@@ -57,8 +57,8 @@ def copies(root, tmp_path):
     (tmp_path / "own" / "a.jpg").write_bytes(b"a" * 100)
     (root / "staged").mkdir()
     path = root / "staged" / "0123456789"
-    with staged_copies.locked(path, tmp_path / "own"):
-        stamp = staged_copies.identity(tmp_path / "own" / "a.jpg")
+    with staged_copies.lock_copies(path, tmp_path / "own"):
+        stamp = staged_copies.file_identity(tmp_path / "own" / "a.jpg")
         for batch in staged_copies.missing_copies(tmp_path / "own", path, [("a.jpg", *stamp)]):
             staged_copies.copy_batch(tmp_path / "own", path, batch)
     return path
@@ -68,7 +68,7 @@ def copies(root, tmp_path):
 def snapshots(root):
     (root / "checkpoints").mkdir()
     path = root / "checkpoints" / "alexnet-1"
-    Direct(path, keep=1, snapshot_bytes=1).close()
+    DirectTarget(path, keep=1, snapshot_bytes=1).close()
     return path
 
 
@@ -137,7 +137,7 @@ def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
     (cell,), conduct = make_cells([compose(*words, "batch_size=8")])
     batch = leave_batch(folder, cells=[[cell.id]])
     entries = cell_plan.make_plan([cell], slurm_conduct(conduct), folder).entries
-    request = Request(folder, slurm_conduct(conduct), "first", UTC, ())
+    request = CampaignCall(folder, slurm_conduct(conduct), "first", UTC, ())
     write_json(batch.work_list(0), request.work_list("slurm", entries, {cell.id: None}))
 
     assert clean.main(["--yes", "--unused"]) == 0
@@ -218,7 +218,7 @@ def test_what_a_run_holds_a_lock_on_is_left(dataset, baseline, snapshots, root, 
         (lock_path(root, root), dataset),  # a run that reads
         (dataset / make.LOCK_NAME, dataset),  # who makes it
         (baseline / datafile.LOCK, baseline),
-        (lease.lock(Folder(snapshots), "trainer").lock_file, snapshots),
+        (lease.folder_lock(Folder(snapshots), "trainer").lock_file, snapshots),
     ):
         with FileLock(lock):
             assert clean.main(["--yes", str(doomed)]) == 1

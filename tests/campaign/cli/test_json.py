@@ -9,7 +9,7 @@ import pytest
 from analysis import __main__ as analysis
 from campaign import doctor_node
 from campaign.__main__ import run_guarded
-from campaign.staging import observed
+from campaign.staging import observed_runs
 from campaign.verbs import VERBS
 from jobs.profiler import Profile
 
@@ -52,7 +52,7 @@ def campaigns(tmp_path, monkeypatch):
         for path in Path("images").iterdir():
             path.read_bytes()
     seen.save("window.npz")
-    monkeypatch.setattr(observed, "has_device", lambda _: False)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: False)
     monkeypatch.setattr(doctor_node, "has_tensorflow", lambda: False)  # else it is imported, for seconds
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from campaign.cli import stage
 from campaign.errors import CampaignError, UsageError
-from campaign.staging import apply_copies, observed
+from campaign.staging import apply_copies, observed_runs
 from campaign.staging import staging_plan as plans
-from jobs.data import staged
-from jobs.data.staged_copies import identity
+from jobs.data import staged_paths
+from jobs.data.staged_copies import file_identity
 from jobs.events import posix_window
 from jobs.profiler import Profile
 
@@ -33,7 +33,7 @@ def profile(tmp_path):
 @pytest.fixture
 def _uncounted(monkeypatch):
     """A file system of which the kernel does not count what it fetches."""
-    monkeypatch.setattr(observed, "has_device", lambda _: False)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: False)
 
 
 @pytest.mark.usefixtures("_uncounted")
@@ -55,7 +55,7 @@ def test_where_the_fast_storage_is_no_other_nothing_is_advised_and_nothing_is_co
 @pytest.fixture
 def counted(profile, monkeypatch):
     """A function: save the profile again with these seconds of each file's reads, and what the kernel fetched."""
-    monkeypatch.setattr(observed, "has_device", lambda _: True)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
 
     def save(seconds, fetched):
         window = posix_window.read_window(profile)
@@ -85,12 +85,12 @@ def test_of_a_profile_what_came_from_memory_is_left_out_and_what_is_sure_of_it_i
 def test_a_profile_of_cold_reads_is_planned_whole(counted, tmp_path):
     path = counted([5e-3] * 9 + [1e-5], 190_000)
 
-    assert observed.of_file(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
+    assert observed_runs.observe_profile(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
 
 
 def test_a_profile_of_reads_from_memory_is_refused_with_the_cure(counted, tmp_path):
     with pytest.raises(UsageError, match=r"at least 0\.2 of 0\.2 MB came from memory") as error:
-        observed.of_file(counted([1e-5] * 10, 8192), tmp_path / "data")
+        observed_runs.observe_profile(counted([1e-5] * 10, 8192), tmp_path / "data")
 
     assert "drop_caches" in error.value.hint
 
@@ -102,15 +102,15 @@ def planned(profile, tmp_path):
     (tmp_path / "fast").mkdir()
     nothing = {"files": [], "bytes": 0, "gain": {"gain": 0.25, "low": 0.2, "high": 0.3}}
     rules = dict.fromkeys(plans.RULES, nothing) | {"advised": {**nothing, "files": [0, 1, 2], "bytes": 60_000}}
-    listed = [[path.name, *identity(path)] for path in sorted(source.iterdir())]
+    listed = [[path.name, *file_identity(path)] for path in sorted(source.iterdir())]
     cost = {"seek_s": 1e-3, "byte_s": 1e-9}
-    plans.save(home, {
+    plans.save_plan(home, {
         "schema": 1, "source": str(source), "root": str(tmp_path / "fast"), "origin": str(profile), "runs": 1,
         "files": 10, "bytes": 200_000, "capacity_bytes": 60_000, "calls_at_once": 1.0, "called": str(source),
         "read_bytes": 200_000.0, "mb_per_s": 1.0, "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None,
         "left_out": 0, "from_memory": None, "listed": listed, "rules": rules,
     })  # fmt: skip
-    apply_copies.apply(apply_copies.copying(home, ["advised"]), lambda *_: None)
+    apply_copies.apply_plan(apply_copies.copy_request(home, ["advised"]), lambda *_: None)
     return home
 
 
@@ -122,7 +122,7 @@ def test_what_is_copied_is_said_and_asked_for_where_a_yes_to_costs_is_none(plann
     with pytest.raises(CampaignError, match="nothing was copied"):
         stage.main(["apply", str(planned)])
 
-    copies = plans.copies_of(plans.load(planned))
+    copies = plans.copies_folder(plans.load_plan(planned))
     said = capsys.readouterr().err.replace("\n", "")
     assert f"3 files, 0.1 MB, of {tmp_path}/data would be copied to {copies}" in said
     assert not copies.exists()
@@ -143,7 +143,7 @@ def _read_again(paths, file, wall_s, **changed):
 
 @pytest.mark.parametrize(("wall_s", "code"), [(0.16, 0), (0.30, 1)])
 def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, planned, tmp_path, capsys):
-    paths = staged(sorted((tmp_path / "data").iterdir()), planned / "advised.json")
+    paths = staged_paths(sorted((tmp_path / "data").iterdir()), planned / "advised.json")
     after = _read_again(paths, tmp_path / "after.npz", wall_s, device_bytes=200_000)
 
     assert stage.main(["check", str(planned), "--profile", after]) == code
@@ -160,9 +160,9 @@ def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, plann
 
 
 def test_a_profile_that_cannot_be_held_against_the_plan_says_why(planned, tmp_path, monkeypatch):
-    monkeypatch.setattr(observed, "has_device", lambda _: True)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
     originals = sorted((tmp_path / "data").iterdir())
-    copies = staged(originals, planned / "advised.json")
+    copies = staged_paths(originals, planned / "advised.json")
     for paths, changed, why in (
         (originals, {}, "has read 0 copies"),
         (copies[:8], {}, r"has read 0\.2 MB of the plan's files"),

@@ -16,8 +16,8 @@ from campaign.errors import UsageError
 from campaign.testbed import ceph
 from campaign.testbed.s3 import StoreRequest
 from campaign.testbed.spec import GB, KINDS, Speed
-from campaign.testbed.state import Loop
-from jobs.objects.client import Room
+from campaign.testbed.state import LoopDevice
+from jobs.objects.client import BucketSpace
 from tests.campaign.testbed.testbeds import BED, HDD, SSD, bed_state, limited, up_and_running
 
 # Chien et al. 2018, Table I: MB/s read and written.
@@ -165,7 +165,7 @@ def test_a_model_is_taken_where_it_can_be_served(lacks, monkeypatch):
 
 @pytest.mark.parametrize(("used", "warned"), [(1_000_000_000, False), (4_900_000_000, True), (None, False)])
 def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned, tmp_path, monkeypatch, capsys):
-    room = None if used is None else Room(used, 5_100_000_000)
+    room = None if used is None else BucketSpace(used, 5_100_000_000)
     facts = {"port": 1, "disk": str(tmp_path), "size_bytes": 6_000_000_000, "loop": False, "made": True}
     (tmp_path / "s3").mkdir()
     (tmp_path / "s3/gateway.json").write_text(json.dumps(facts))
@@ -184,8 +184,8 @@ def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned,
 
 
 def test_the_table_of_storages_says_what_was_found_of_each(monkeypatch, capsys):
-    small = up_and_running("ssd", Loop("/dev/loop1", "7:1"), SSD, size_bytes=6 * GB - 1)
-    hdd = up_and_running("hdd", Loop("/dev/loop0", "7:0"), HDD, size_bytes=6 * GB)
+    small = up_and_running("ssd", LoopDevice("/dev/loop1", "7:1"), SSD, size_bytes=6 * GB - 1)
+    hdd = up_and_running("hdd", LoopDevice("/dev/loop0", "7:0"), HDD, size_bytes=6 * GB)
     found = bed_state(
         {"hdd": hdd, "ssd": small}, numbers=["7:0", "7:1"], device_limits=limited(("7:0", HDD), ("7:1", SSD))
     )

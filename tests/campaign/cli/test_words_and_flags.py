@@ -11,7 +11,7 @@ from campaign.__main__ import run_guarded
 from campaign.config import reference
 from campaign.verbs import VERBS
 from jobs.__main__ import main as run_by_hand
-from jobs.parser import Parser, exit_code_of, put_verb_first
+from jobs.parser import ProgramParser, exit_code_of, put_verb_first
 
 SAME = {
     "--json": "",
@@ -159,7 +159,7 @@ def test_a_reader_that_ends_early_is_no_error(words):
 
 
 def test_a_parser_that_is_open_ended_leaves_what_it_does_not_know():
-    parser = Parser("x", open_ended=True)
+    parser = ProgramParser("x", open_ended=True)
     parser.add_argument("--own", action="store_true")
 
     assert parser.parse_known_args(["--own", "--other", "a"])[1] == ["--other", "a"]

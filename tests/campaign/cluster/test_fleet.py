@@ -11,10 +11,10 @@ from campaign.cluster.cell_state import WorkerState
 from campaign.cluster.progress import Follower, WatchedWorkers
 from campaign.cluster.survey import cell_states
 from campaign.slurm import scheduler
-from campaign.slurm.client import Facts
+from campaign.slurm.client import SlurmConfig
 from campaign.worker import session
 from campaign.worker.batch import read_batches
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
@@ -23,8 +23,8 @@ from tests.slurm.campaigns import wait
 
 LATER = "2026-11-22T10:00:00.000Z"
 RUNS = {"running": [None], "done": [figures()]}
-NO_ACCOUNTING = Facts("AccountingStorageType = accounting_storage/none")
-SLURMDBD = Facts("AccountingStorageType = accounting_storage/slurmdbd")
+NO_ACCOUNTING = SlurmConfig("AccountingStorageType = accounting_storage/none")
+SLURMDBD = SlurmConfig("AccountingStorageType = accounting_storage/slurmdbd")
 COMPLETED = {"code": "COMPLETED"}
 
 
@@ -296,7 +296,7 @@ def test_a_run_that_a_worker_left_open_is_failed_by_the_next_one_for_the_reason_
     assert [(run["status"], run["end"]) for run in recorded["runs"]] == [
         ("failed", {"code": "worker_ended", "worker": end})
     ]
-    assert sentence(recorded["runs"][0]["end"]) == "interrupted: Slurm: NODE_FAIL on n1"
+    assert run_end_sentence(recorded["runs"][0]["end"]) == "interrupted: Slurm: NODE_FAIL on n1"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 import submitit
 
 from campaign import console
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cluster import local
 from campaign.cluster.local import LocalWorker, WorkerLostError
 from campaign.cluster.progress import Follower
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import batch as batches
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, work_list
 
@@ -135,8 +135,8 @@ def submit(folder, cells):
 
     def submit(cluster="local", **changed):
         conduct = {**cells[1], "cluster": {"name": cluster}, **changed}
-        request = Request(folder, conduct, "mine", UTC, ["threads=1,2,4"])
-        todo = [Entry(cell, "planned", 5, 5) for cell in cells[0]]
+        request = CampaignCall(folder, conduct, "mine", UTC, ["threads=1,2,4"])
+        todo = [PlannedCell(cell, "planned", 5, 5) for cell in cells[0]]
         return local.start_worker(request, todo, {cell.id: None for cell in cells[0]})
 
     return submit

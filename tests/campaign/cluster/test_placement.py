@@ -19,8 +19,8 @@ from campaign.config.collect import make_cells
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import client
 from campaign.storage import datasets
-from campaign.storage.made_data import ToMake
-from campaign.worker.batch import Request
+from campaign.storage.made_data import MissingData
+from campaign.worker.batch import CampaignCall
 from jobs.data import make, specs
 from jobs.store.folder import Folder
 from tests.campaign.work_lists import UTC, grid, slurm_conduct
@@ -123,7 +123,7 @@ THINGS = [
 
 @pytest.mark.parametrize(("amount", "shared", "said"), THINGS)
 def test_what_is_to_be_made_is_said_with_its_amount_who_makes_it_and_how_long_that_takes(amount, shared, said):
-    thing = ToMake("x", "/p", *amount, shared=shared, cells={"a"})
+    thing = MissingData("x", "/p", *amount, shared=shared, cells={"a"})
     by_job = {"a"} if BY_A_JOB in said else set()
 
     data = placement.DataPlan([thing], SITE)
@@ -152,13 +152,13 @@ def test_a_workstation_makes_its_data_itself_with_as_many_processors_as_it_has(f
 
     assert (found.by_job, found.needs_consent) == (set(), False)
     assert [line.split(":")[1].strip() for line in found.lines] == ["file of a baseline", "data set demo"]
-    (line,) = placement.DataPlan([ToMake("x", "/p", files, 10**6, seconds)], None).lines
+    (line,) = placement.DataPlan([MissingData("x", "/p", files, 10**6, seconds)], None).lines
     assert line.endswith("1.0 MB, /p, in about 58 s")
 
 
 def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
     cell = planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries[0].cell
-    spec = specs.spec_of(cell.settings["dataset"])
+    spec = specs.dataset_spec(cell.settings["dataset"])
     place = tmp_path / "data" / "datasets" / specs.dataset_id("demo", spec)
 
     def cut(done, _total):
@@ -166,14 +166,14 @@ def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make.make(place, spec, name="demo", processes=1, progress=cut)
-    left = make.lacking(Folder(place), spec, "demo")
-    whole = make.lacking_of(spec)
+        make.make_dataset(place, spec, name="demo", processes=1, progress=cut)
+    left = make.missing_files(Folder(place), spec, "demo")
+    whole = make.missing_files_of_spec(spec)
 
     assert 0 < len(left.indices) < 24
     assert left.bytes == pytest.approx(whole.bytes * len(left.indices) / 24, rel=0.5)
-    make.make(place, spec, name="demo", processes=1)
-    assert make.lacking(Folder(place), spec, "demo") == ([], 0)
+    make.make_dataset(place, spec, name="demo", processes=1)
+    assert make.missing_files(Folder(place), spec, "demo") == ([], 0)
     assert (
         placement.plan_data(planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries, None).data_sets
         == []
@@ -224,7 +224,7 @@ def test_as_many_processes_make_data_as_are_named(planned, folder, monkeypatch):
     monkeypatch.setattr(make, "make_files", stop)
 
     with pytest.raises(KeyboardInterrupt):
-        datasets.for_jobs(planned().entries, folder, lambda *_: None, 3, ())
+        datasets.datasets_for_jobs(planned().entries, folder, lambda *_: None, 3, ())
 
     assert asked == [3]
 
@@ -232,7 +232,7 @@ def test_as_many_processes_make_data_as_are_named(planned, folder, monkeypatch):
 def test_the_job_that_makes_data_comes_first_on_one_node_in_the_longest_job_that_the_site_allows(planned, folder):
     cells = planned("nodes=1,2", "site.timeout_max_min=1440", "sync=barrier")
     data = _made(cells, login_data_gb=0)
-    request = Request(folder, cells.conduct, "0a1b2c3d", UTC, ())
+    request = CampaignCall(folder, cells.conduct, "0a1b2c3d", UTC, ())
 
     first, *others = submission.make_arrays(cells.entries, request, 1000, data.by_job)
 

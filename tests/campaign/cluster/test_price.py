@@ -8,11 +8,11 @@ import pytest
 from campaign.cells import cell_plan
 from campaign.cluster import price, slurm, submission
 from campaign.cluster.cell_state import WorkerState
-from campaign.cluster.price import Amount, Expectation
+from campaign.cluster.price import Expectation, JobCost
 from campaign.cluster.progress import Follower, WatchedWorkers
 from campaign.config.collect import make_cells
-from campaign.slurm.client import Facts
-from campaign.worker.batch import Request
+from campaign.slurm.client import SlurmConfig
+from campaign.worker.batch import CampaignCall
 from jobs.system.files import write_json
 from tests.campaign.fake_template import failed
 from tests.campaign.on_disk import leave_record
@@ -80,7 +80,7 @@ def submitted(folder):
     """A function that makes the arrays of cells, as ``--dry-run`` does, and their workers, as ``status`` does."""
 
     def submit(cells, conduct):
-        request = Request(folder, conduct, "0a1b2c3d", UTC, ())
+        request = CampaignCall(folder, conduct, "0a1b2c3d", UTC, ())
         arrays = list(submission.make_arrays(cell_plan.make_plan(cells, conduct, folder).to_do, request, 1001))
         workers = []
         for array in arrays:
@@ -146,7 +146,7 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
 
 
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
-    times = Expectation(Amount(1800.0, 0.5), Amount(7200.0, 2.0), 1, 6)
+    times = Expectation(JobCost(1800.0, 0.5), JobCost(7200.0, 2.0), 1, 6)
 
     one = price.Price(jobs=1, timeout_min=60, max_requeues=0, retries=0, expected=times)
 
@@ -172,7 +172,9 @@ def test_jobs_that_make_data_cost_node_hours_too(folder):
     cells, conduct = make_cells(compose_grid("cluster=slurm", "seed=0,1", "site.timeout_max_min=1440"))
     entries = cell_plan.make_plan(cells, conduct, folder).to_do
     made_by_job = {cell.id for cell in cells}
-    arrays = list(submission.make_arrays(entries, Request(folder, conduct, "0a1b2c3d", UTC, ()), 1001, made_by_job))
+    arrays = list(
+        submission.make_arrays(entries, CampaignCall(folder, conduct, "0a1b2c3d", UTC, ()), 1001, made_by_job)
+    )
 
     cost = price.price_arrays(arrays, folder)
 
@@ -180,7 +182,7 @@ def test_jobs_that_make_data_cost_node_hours_too(folder):
     assert "2 jobs of at most 60 min, and 24 to make data" in str(cost)
 
 
-NOTHING = Facts("")
+NOTHING = SlurmConfig("")
 
 
 @pytest.fixture
@@ -192,7 +194,7 @@ def asked(folder):
         if took:
             (other,), _ = make_cells(compose_grid("seed=999"))
             leave_record(folder, other, {**failed(), "elapsed_s_with_fork": took})
-        return cell_plan.make_plan(cells, conduct, folder).to_do, Request(
+        return cell_plan.make_plan(cells, conduct, folder).to_do, CampaignCall(
             folder, conduct, "0a1b2c3d", "2026-11-21", words
         )
 

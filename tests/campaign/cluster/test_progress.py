@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from campaign import console as talk
 from campaign.cluster import progress
 from campaign.cluster.cell_state import WorkerState
-from campaign.cluster.progress import CellShare, Follower, Picture, WatchedWorkers
+from campaign.cluster.progress import CellShare, Follower, WatchedWorkers, WorkersPicture
 from jobs.model.codes import CellState, wait_sentence
 from tests.campaign.fake_template import COLD, failed, figures, invalid
 from tests.campaign.on_disk import leave_batch, leave_record
@@ -240,7 +240,7 @@ def _run(number=0, role="measured", **changed):
 
 def _picture(news=(), counts=None, reasons=None, running=(), progress=(0, 9)):
     waits = [{"code": "scheduler", "words": reason} for reason in Counter(reasons or {}).elements()]
-    return Picture(list(news), Counter(counts or {}), waits, list(running), *progress)
+    return WorkersPicture(list(news), Counter(counts or {}), waits, list(running), *progress)
 
 
 @pytest.fixture

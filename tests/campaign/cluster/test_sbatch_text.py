@@ -11,7 +11,7 @@ from campaign.cells import cell_plan, record
 from campaign.cluster import price, submission
 from campaign.config.collect import make_cells
 from campaign.errors import UsageError
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from tests.campaign.command_line import TINY
 from tests.campaign.on_disk import squeue_line
 from tests.campaign.work_lists import grid, walk
@@ -35,7 +35,9 @@ def arrays(folder):
     def made(*words, at_most=1001):
         cells, conduct = make_cells(grid("cluster=slurm", *words))
         entries = cell_plan.make_plan(cells, conduct, folder).to_do
-        return list(submission.make_arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
+        return list(
+            submission.make_arrays(entries, CampaignCall(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most)
+        )
 
     return made
 

@@ -17,7 +17,7 @@ from campaign.config.collect import make_cells
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import Request, read_batches
+from campaign.worker.batch import CampaignCall, read_batches
 from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
 from tests.campaign.work_lists import grid, slurm_conduct
@@ -39,7 +39,7 @@ class Scene:
         self.asked, self.refuses, self.said, self.prepared = [], (), [], []
 
     def request(self, words=(), **conduct):
-        return Request(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, words)
+        return CampaignCall(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, words)
 
     def go(self, *, sure=True, **conduct):
         request = self.request(**conduct)
@@ -95,7 +95,7 @@ def scene(folder, point, programs, clock, monkeypatch):
     clock(fleet, scheduler)
     monkeypatch.setattr(Array, "submit", lambda array, *_: scene.submit(array))
     monkeypatch.setattr(fleet, "follow_fleet", scene.follow)
-    monkeypatch.setattr(datasets, "for_jobs", lambda *words: scene.prepared.append(words) or {})
+    monkeypatch.setattr(datasets, "datasets_for_jobs", lambda *words: scene.prepared.append(words) or {})
     monkeypatch.setattr(slurm.console, "say", scene.said.append)
     return scene
 
@@ -221,7 +221,7 @@ def test_a_workstation_that_never_saw_a_cluster_asks_none(scene):
 @pytest.mark.parametrize("how", ["go", "preview"])
 def test_what_the_cluster_would_refuse_is_refused_before_data_are_made(how, scene, monkeypatch):
     made = []
-    monkeypatch.setattr(datasets, "for_jobs", lambda *_: made.append(1))
+    monkeypatch.setattr(datasets, "datasets_for_jobs", lambda *_: made.append(1))
     scene.programs("sbatch", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
 
     with pytest.raises(SchedulerError, match="invalid partition specified: nowhere"):
@@ -283,7 +283,7 @@ def examine(folder, nodes):
         cells, conduct = make_cells(grid("cluster=slurm", *words))
         entries = cell_plan.make_plan(cells, conduct, folder).to_do
         slurm.require_runnable(
-            list(submission.make_arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026", words), 1001))
+            list(submission.make_arrays(entries, CampaignCall(folder, conduct, "0a1b2c3d", "2026", words), 1001))
         )
 
     return examined

@@ -3,7 +3,7 @@ import pytest
 from campaign.cluster import submission
 from campaign.cluster.submission import find_job_id
 from campaign.errors import SchedulerError
-from campaign.slurm.client import Refusal, RefusedError
+from campaign.slurm.client import RefusedError, SubmissionRefusal
 from campaign.worker.batch import read_batches
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
@@ -45,7 +45,7 @@ def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, program
     assert time.now == 1010.0
 
 
-@pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED, RefusedError("x", Refusal.NO_ANSWER)])
+@pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED, RefusedError("x", SubmissionRefusal.NO_ANSWER)])
 def test_a_job_that_a_busy_controller_does_not_list_yet_is_not_refused_and_stays_open(error, batch, programs, folder):
     programs.answer("squeue", _listed(batch)[0])
 

@@ -17,7 +17,7 @@ from campaign.config.collect import collect_points, make_cells
 from campaign.config.composer import Composer, explain_errors
 from campaign.config.tree import convert_point
 from campaign.errors import EnvironmentFaultError, UsageError
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 from tests.campaign.work_lists import compose as composed
 
 RECIPES = Path(__file__).parents[3] / "conf" / "paper"
@@ -138,7 +138,7 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
 def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
     points = collect_points(["-m", *words.split()])
 
-    assert [dict(flat(point)).get(key) for point in points] == found
+    assert [dict(flat_items(point)).get(key) for point in points] == found
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from jobs.judging import judge
 from jobs.model.conduct import SiteStorage
-from jobs.model.declared import declared
-from jobs.model.settings import flat
+from jobs.model.declared import declared_settings
+from jobs.model.settings import flat_items
 from tests.campaign.fake_template import TERMS, figures, invalid
 from tests.campaign.work_lists import BUFFERED, compose
 from tests.jobs.jobs_factory import device_use
@@ -31,11 +31,11 @@ def _marks(file):
 
 
 def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point):
-    keys = {key for key, _ in flat(point)}
-    keys |= {f"site.storages.{name}" for name in declared(SiteStorage)}
+    keys = {key for key, _ in flat_items(point)}
+    keys |= {f"site.storages.{name}" for name in declared_settings(SiteStorage)}
     of_groups = [(group, kind) for group, kinds in CHOICES.items() for kind in kinds.values()]
-    keys |= {f"{group}.{name}" for group, kind in of_groups for name in declared(kind)}
-    keys |= {key for key, _ in flat(compose(*BUFFERED)) if key.startswith("checkpoint.")}
+    keys |= {f"{group}.{name}" for group, kind in of_groups for name in declared_settings(kind)}
+    keys |= {key for key, _ in flat_items(compose(*BUFFERED)) if key.startswith("checkpoint.")}
     keys -= {"site.storages", "checkpoint.fast", "checkpoint.slow"}  # have keys of their own
     shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
 
@@ -87,7 +87,7 @@ def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
         record.begin_run(made, "measured", "t").update(each)
     made["status"] = "done"
 
-    decided = [judge.judged(made, {**TERMS, "runs": 4, "min_valid_runs": least})["status"] for least in (2, 3)]
+    decided = [judge.judge_record(made, {**TERMS, "runs": 4, "min_valid_runs": least})["status"] for least in (2, 3)]
 
     assert decided == ["done", "invalid"]
 

@@ -13,8 +13,8 @@ from campaign.config.tree import CHOICES, NODES, convert_point, convert_value
 from campaign.errors import UsageError
 from campaign.testbed.spec import KINDS as DEVICES
 from campaign.testbed.spec import EmulatedNode, Testbed
-from jobs.model.conduct import Running, SiteStorage, Slurm
-from jobs.model.declared import declared
+from jobs.model.conduct import ConductKeys, SiteStorage, SlurmCluster
+from jobs.model.declared import declared_settings
 from jobs.model.settings import Common
 from tests.campaign.work_lists import compose, with_value
 
@@ -209,13 +209,13 @@ KINDS = {
     **{f"{group}:{name}": kind for group, kinds in CHOICES.items() for name, kind in kinds.items()},
     **{
         kind.__name__: kind
-        for kind in (Common, Running, SiteStorage, Testbed, EmulatedNode, *DEVICES.values(), *NODES.values())
+        for kind in (Common, ConductKeys, SiteStorage, Testbed, EmulatedNode, *DEVICES.values(), *NODES.values())
     },
 }
 NUMBERS = [
     pytest.param(each, id=f"{name}.{each.name}")
     for name, kind in KINDS.items()
-    for each in declared(kind).values()
+    for each in declared_settings(kind).values()
     if each.scalar in (int, float)
 ]
 
@@ -260,8 +260,8 @@ def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, 
 
 def test_every_text_of_a_job_is_looked_at(slurm_point):
     of_slurm, of_storage = (
-        {name for name, each in declared(kind).items() if each.scalar is str and not each.words} - {"name"}
-        for kind in (Slurm, SiteStorage)
+        {name for name, each in declared_settings(kind).items() if each.scalar is str and not each.words} - {"name"}
+        for kind in (SlurmCluster, SiteStorage)
     )
 
     assert of_slurm == set(LITERAL_KEYS)

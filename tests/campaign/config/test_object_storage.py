@@ -9,7 +9,7 @@ from campaign.cells.cell import make_cell
 from campaign.config import rules
 from campaign.config.collect import collect_points, make_cells
 from campaign.errors import RefusalsError, UsageError
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 from tests.campaign.work_lists import compose
 
 WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket")
@@ -132,7 +132,7 @@ def test_where_the_disk_is_seen_is_no_part_of_the_cell_and_how_objects_are_read_
     assert make_cell(compose(*WORDS, "storage.device=/dev/loop7")).access["device"] == "/dev/loop7"
     for word in ("storage.engine=async", "storage.checksum=true", "storage.retries=3", "storage.bucket=other"):
         assert make_cell(compose(*WORDS, word)).id != usual.id
-    assert not any("secret" in key for key, _ in flat(usual.settings))
+    assert not any("secret" in key for key, _ in flat_items(usual.settings))
 
 
 def test_the_key_of_a_users_own_objects_is_no_path():

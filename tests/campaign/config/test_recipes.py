@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from campaign.config import recipes
 from campaign.config.command_line import depends_on_size
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 
 PAPER = ("hdd", "ssd", "optane", "lustre")
 MICRO = recipes.Recipe("fig4", "micro", None, ())
@@ -117,7 +117,7 @@ def test_each_number_that_a_recipe_has_by_its_size_is_known_as_such():
     for file in sorted((Path(__file__).parents[3] / "conf" / "paper").glob("*.yaml")):
         node = OmegaConf.to_container(OmegaConf.create(file.read_text(encoding="utf-8")), resolve=False)
         params = node.pop("hydra", {}).get("sweeper", {}).get("params", {})
-        sized = [key for key, value in [*flat(node), *params.items()] if "by_size" in str(value)]
+        sized = [key for key, value in [*flat_items(node), *params.items()] if "by_size" in str(value)]
 
         assert sized or file.stem == "table1" or node["defaults"][0].startswith("tfdarshan"), file.stem
         assert [key for key in sized if not depends_on_size(f"{key}=1")] == [], file.stem

@@ -8,15 +8,15 @@ import pytest
 
 from campaign.config import reference
 from campaign.config.tree import CHOICES, NODES
-from jobs.model.conduct import Running, SiteStorage, Slurm
-from jobs.model.declared import MISSING, declared, defaults
-from jobs.model.settings import Common, Side
+from jobs.model.conduct import ConductKeys, SiteStorage, SlurmCluster
+from jobs.model.declared import MISSING, declared_defaults, declared_settings
+from jobs.model.settings import BufferSide, Common
 
 KINDS = [
     Common,
-    Running,
+    ConductKeys,
     SiteStorage,
-    Side,
+    BufferSide,
     *NODES.values(),
     *(kind for kinds in CHOICES.values() for kind in kinds.values()),
 ]
@@ -31,10 +31,10 @@ def test_the_page_of_keys_is_what_the_declarations_say():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_setting_says_what_it_means_and_has_a_legal_default(kind):
-    for name, each in declared(kind).items():
+    for name, each in declared_settings(kind).items():
         assert each.setting.help or each.node is each.type, name
-        if name in defaults(kind) and each.node is None:
-            assert each.read(each.default) == defaults(kind)[name], name
+        if name in declared_defaults(kind) and each.node is None:
+            assert each.read(each.default) == declared_defaults(kind)[name], name
         if each.setting.smoke is not None:
             assert each.read(each.setting.smoke) == each.setting.smoke != each.default, name
 
@@ -82,7 +82,7 @@ def test_numbers_are_shown_in_full(page):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_text_of_a_setting_is_a_noun_phrase_and_does_not_list_its_choices(kind):
-    for name, each in declared(kind).items():
+    for name, each in declared_settings(kind).items():
         first = each.setting.help.partition(" ")[0]
 
         assert first not in {"of", "in", "by", "may", "is", "are", "do", "does", "must", "null:", "that", "for"}, name
@@ -96,7 +96,7 @@ def test_the_text_of_a_setting_is_a_noun_phrase_and_does_not_list_its_choices(ki
 )
 def test_a_value_is_read_as_the_type_of_its_setting(value, read):
     kind = {str: "campaign_dir", float: "run_timeout_s", int: "runs"}[type(read)] if read is not None else "runs"
-    each = declared(Running)["redo" if value is True else kind]
+    each = declared_settings(ConductKeys)["redo" if value is True else kind]
 
     if read is None:
         with pytest.raises(ValueError, match=r"range|whole number"):
@@ -106,6 +106,6 @@ def test_a_value_is_read_as_the_type_of_its_setting(value, read):
 
 
 def test_the_items_of_a_list_are_read_as_what_they_are():
-    assert declared(Slurm)["modules"].read([2024, "gcc"]) == ["2024", "gcc"]
+    assert declared_settings(SlurmCluster)["modules"].read([2024, "gcc"]) == ["2024", "gcc"]
     with pytest.raises(ValueError, match="is no list"):
-        declared(Slurm)["modules"].read([["gcc"]])
+        declared_settings(SlurmCluster)["modules"].read([["gcc"]])

@@ -10,7 +10,7 @@ from campaign.cli import run
 from campaign.config import rules
 from campaign.config.collect import collect_points, make_cells
 from campaign.errors import UsageError
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 OF_SITE = {
@@ -300,7 +300,7 @@ def test_a_comma_in_a_list_separates_its_items_whichever_key_it_is(word, values)
             collect_points(["cluster=slurm", "benchmark=climate", word])
     else:
         assert [
-            dict(flat(point))[key] for point in collect_points(["cluster=slurm", "benchmark=climate", word])
+            dict(flat_items(point))[key] for point in collect_points(["cluster=slurm", "benchmark=climate", word])
         ] == values
 
 

@@ -237,7 +237,7 @@ def test_the_words_of_a_probe_name_one_cell_of_a_sweep(storage):
     target = storage(110)
     words = ("accelerator=unet3d_h100,own", "storage=ssd,local", "threads=2,4", "iterations=3,7", "runs=2")
 
-    assert [feed.word_at(target.point | {"threads": 2}, word) for word in words] == [
+    assert [feed.override_of_point(target.point | {"threads": 2}, word) for word in words] == [
         "accelerator=own", "storage=local", "threads=2", "iterations=3,7", "runs=2"
     ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from campaign.slurm import client, job
-from campaign.slurm.client import Facts, Partition, find_partitions
+from campaign.slurm.client import Partition, SlurmConfig, find_partitions
 
 CONFIG = """\
 Configuration data as of 2026-11-21T12:34:31
@@ -212,7 +212,7 @@ def test_the_accounting_is_worth_a_question_where_there_is_one_and_sacct(kind, s
     if sacct:
         programs("sacct", "exit 1")
 
-    assert Facts(f"AccountingStorageType   = {kind}").accounting is worth_asking
+    assert SlurmConfig(f"AccountingStorageType   = {kind}").accounting is worth_asking
 
 
 @pytest.mark.parametrize(

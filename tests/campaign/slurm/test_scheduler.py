@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from campaign.slurm import scheduler
-from campaign.slurm.client import Facts
+from campaign.slurm.client import SlurmConfig
 from campaign.slurm.scheduler import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
@@ -62,7 +62,7 @@ def sacct(tmp_path, monkeypatch):
 
 
 def _scheduler(*answers, config=SLURMDBD):
-    return Scheduler(Facts(config), ["tfio-first"], "2026-11-20", Asked(*answers))
+    return Scheduler(SlurmConfig(config), ["tfio-first"], "2026-11-20", Asked(*answers))
 
 
 def _log(path):
@@ -94,7 +94,7 @@ def test_a_look_is_one_question_however_many_tasks_there_are_or_ends_are_to_be_e
 
 
 def test_the_controller_and_then_the_accounting_are_asked_for_our_jobs_by_name_task_by_task():
-    known = Scheduler(Facts(SLURMDBD), ["tfio-a", "tfio-b"], "2026-11-20", Asked(NOTHING, NOTHING))
+    known = Scheduler(SlurmConfig(SLURMDBD), ["tfio-a", "tfio-b"], "2026-11-20", Asked(NOTHING, NOTHING))
 
     known.refresh({KEY})
     known.refresh({KEY})

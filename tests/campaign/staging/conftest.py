@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from campaign.staging.cost import Cost
-from campaign.staging.observed import Observed, Run
+from campaign.staging.cost import ReadCost
+from campaign.staging.observed_runs import ObservedRuns, ProfiledRun
 
-SLOW, FAST = Cost(5e-3, 6e-9), Cost(1e-4, 1e-9)
+SLOW, FAST = ReadCost(5e-3, 6e-9), ReadCost(1e-4, 1e-9)
 OTHER_S = 0.5  # of a run, beside its reads
 
 
@@ -23,8 +23,8 @@ def observed(tmp_path):
         for _ in range(runs):
             spent = SLOW.of(ones, sizes) + own_s + rng.uniform(-1.7, 1.7, len(sizes)) * chance_s
             wall = spent.sum() + OTHER_S
-            made.append(Run(wall, waits * wall, spent.sum(), ones, sizes, spent, np.cumsum(spent)))
-        return Observed(tmp_path / "data", [f"{number:05d}" for number in range(len(sizes))], made, "a cell")
+            made.append(ProfiledRun(wall, waits * wall, spent.sum(), ones, sizes, spent, np.cumsum(spent)))
+        return ObservedRuns(tmp_path / "data", [f"{number:05d}" for number in range(len(sizes))], made, "a cell")
 
     return make
 

@@ -8,10 +8,10 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import apply_copies, observed, staging_plan
+from campaign.staging import apply_copies, observed_runs, staging_plan
 from campaign.staging.apply_copies import outcomes_of_cells, outcomes_of_profiles
 from campaign.staging.staging_plan import RULES
-from jobs.data import staged
+from jobs.data import staged_paths
 from jobs.events.posix_window import COUNTERS, Window
 from jobs.store import transfer
 from jobs.system.files import write_json
@@ -30,7 +30,7 @@ def home(tmp_path):
     for number, name in enumerate(NAMES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes(name.encode() * 1000 * (number + 1))
-    staging_plan.save(tmp_path / "staging", plan_of(source, root, NAMES, advised=[1, 0], smallest=[], largest=[]))
+    staging_plan.save_plan(tmp_path / "staging", plan_of(source, root, NAMES, advised=[1, 0], smallest=[], largest=[]))
     return tmp_path / "staging"
 
 
@@ -41,38 +41,38 @@ def source(tmp_path, home):
 
 
 def _apply(home, *rules):
-    return apply_copies.apply(apply_copies.copying(home, rules or ("advised",)), lambda *_: None)
+    return apply_copies.apply_plan(apply_copies.copy_request(home, rules or ("advised",)), lambda *_: None)
 
 
 def test_what_a_rule_names_is_read_from_its_copies_until_that_is_undone(home, source):
     maps = _apply(home, "advised", "all")
 
     paths = [source / name for name in NAMES]
-    found = staged(paths, maps["advised"])
+    found = staged_paths(paths, maps["advised"])
     assert [path == str(original) for path, original in zip(found, paths, strict=True)] == [False, False, True]
-    copies = staged(paths, maps["all"])
+    copies = staged_paths(paths, maps["all"])
     assert [Path(copy).read_bytes() for copy in copies] == [path.read_bytes() for path in paths]
-    assert apply_copies.undo(home) == (3, [])
-    assert not any(path.exists() for path in (*maps.values(), staging_plan.copies_of(staging_plan.load(home))))
-    assert apply_copies.undo(home) == (0, [])
+    assert apply_copies.undo_plan(home) == (3, [])
+    assert not any(path.exists() for path in (*maps.values(), staging_plan.copies_folder(staging_plan.load_plan(home))))
+    assert apply_copies.undo_plan(home) == (0, [])
 
 
 def test_each_file_of_several_rules_is_copied_once_in_the_order_of_names_and_told(home, source):
     told = []
-    what = apply_copies.copying(home, ["advised", "all"])
+    what = apply_copies.copy_request(home, ["advised", "all"])
 
-    apply_copies.apply(what, lambda *words: told.append(words))
+    apply_copies.apply_plan(what, lambda *words: told.append(words))
 
-    assert [name for name, *_ in what.wanted] == [*NAMES]
+    assert [name for name, *_ in what.wanted_files] == [*NAMES]
     assert str(what).startswith(f"3 files, 0.1 MB, of {source} would be copied to {source.parent}/fast/")
     assert told == [("copying", done, 3, "files") for done in (0, 3)]
-    apply_copies.apply(what, lambda *words: told.append(words))
+    apply_copies.apply_plan(what, lambda *words: told.append(words))
     assert told[2:] == [("copying", 3, 3, "files")]
 
 
 def test_what_was_copied_is_not_copied_again_and_what_a_kill_left_goes(home, monkeypatch):
     _apply(home)
-    copies = staging_plan.copies_of(staging_plan.load(home))
+    copies = staging_plan.copies_folder(staging_plan.load_plan(home))
     (copies / ".incoming").mkdir()
     copied, copy = [], transfer.copy_files
     monkeypatch.setattr(transfer, "copy_files", lambda *words: (copied.extend(words[2]), copy(*words)))
@@ -92,7 +92,7 @@ def test_a_copy_that_does_not_read_back_gets_no_name(home, monkeypatch):
         _apply(home)
 
     assert not (home / "advised.json").exists()
-    assert not list(staging_plan.copies_of(staging_plan.load(home)).rglob("*.bin"))
+    assert not list(staging_plan.copies_folder(staging_plan.load_plan(home)).rglob("*.bin"))
 
 
 def test_originals_that_are_no_longer_those_of_the_plan_are_not_copied(home, source):
@@ -105,18 +105,18 @@ def test_originals_that_are_no_longer_those_of_the_plan_are_not_copied(home, sou
 def test_the_first_rule_that_takes_nothing_is_refused(home):
     with pytest.raises(UsageError, match="stages nothing by the rule smallest: the capacity holds none"):
         _apply(home, "advised", "smallest", "largest")
-    staging_plan.save(home, staging_plan.load(home) | {"why_not": "as slow"})
+    staging_plan.save_plan(home, staging_plan.load_plan(home) | {"why_not": "as slow"})
     with pytest.raises(UsageError, match="by the rule largest: as slow"):
         _apply(home, "largest", "smallest")
 
 
 @pytest.mark.parametrize(("name", "text"), [("theirs", "x"), (".tfio-staged", "/another/folder")])
 def test_a_folder_that_is_not_ours_is_left_alone(name, text, home):
-    copies = staging_plan.copies_of(staging_plan.load(home))
+    copies = staging_plan.copies_folder(staging_plan.load_plan(home))
     copies.mkdir(parents=True)
     (copies / name).write_text(text)
 
-    for act in (_apply, apply_copies.undo):
+    for act in (_apply, apply_copies.undo_plan):
         with pytest.raises(EnvironmentFaultError, match=r"not ours|holds /another/folder, not "):
             act(home)
     assert [path.name for path in copies.iterdir()] == [name]
@@ -124,11 +124,11 @@ def test_a_folder_that_is_not_ours_is_left_alone(name, text, home):
 
 def test_what_may_be_the_last_copy_stays(home, source):
     _apply(home, "all")
-    copies = staging_plan.copies_of(staging_plan.load(home))
+    copies = staging_plan.copies_folder(staging_plan.load_plan(home))
     (source / NAMES[0]).unlink()
     (copies / "b" / "mine.txt").write_text("mine")
 
-    assert apply_copies.undo(home) == (2, [copies / NAMES[0], copies / "b" / "mine.txt"])
+    assert apply_copies.undo_plan(home) == (2, [copies / NAMES[0], copies / "b" / "mine.txt"])
     assert (copies / NAMES[0]).exists()
 
 
@@ -212,8 +212,8 @@ def hold(tmp_path, monkeypatch):
         paths = [*(f"/fast/c/{name}" for name in copied), "/data/d", "/lib/x"]
         window = Window("counters", 0, 1_500_000_000, 1, paths, ["POSIX"] * len(paths), counters, None, 0, 0, 0)
         object.__setattr__(window, "device_bytes", device)
-        monkeypatch.setattr(observed, "window_of", lambda _: window)
-        monkeypatch.setattr(observed, "has_device", lambda _: True)
+        monkeypatch.setattr(observed_runs, "read_complete_window", lambda _: window)
+        monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
         return outcomes_of_profiles(tmp_path, plan, [tmp_path / "b.npz"])
 
     return outcome

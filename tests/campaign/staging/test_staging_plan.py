@@ -24,7 +24,7 @@ def planned(observed, fast_root, monkeypatch):
             with (seen.source / name).open("wb") as file:
                 os.truncate(file.fileno(), size)
         monkeypatch.setattr(cost, "measure_costs_of_probe_files", lambda *_: [fast])
-        return staging_plan.make(seen, fast_root if root == "fast" else seen.source.parent, capacity)
+        return staging_plan.make_plan(seen, fast_root if root == "fast" else seen.source.parent, capacity)
 
     return make
 
@@ -55,7 +55,7 @@ def test_a_file_takes_whole_blocks_of_the_capacity(planned):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"fast": cost.Cost(9e-3, 9e-9)}, "no file is read faster"),
+        ({"fast": cost.ReadCost(9e-3, 9e-9)}, "no file is read faster"),
         ({"capacity": 4_000}, "no file is read faster"),
         ({"waits": 0.001}, "cannot be told from none"),
     ],
@@ -74,7 +74,7 @@ def test_where_it_cannot_help_nothing_is_advised(changed, why, planned):
     [(0.01, 1e-9, True), (0.0099, 1e-9, False), (0.5, 0.0, False), (0.5, -0.1, False), (0.5, 1e-9, True)],
 )
 def test_a_gain_is_advised_from_one_percent_if_it_is_surely_above_none(gain, low, advised, planned, monkeypatch):
-    monkeypatch.setattr(cost, "gain", lambda *_: cost.Gain(gain=gain, low=low, high=0.7))
+    monkeypatch.setattr(cost, "predict_gain", lambda *_: cost.PredictedGain(gain=gain, low=low, high=0.7))
 
     assert (planned(4_000_000)["why_not"] is None) is advised
 
@@ -100,13 +100,13 @@ def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):
     (seen.source / seen.names[0]).write_bytes(bytes(8_000))
     (seen.source / seen.names[1]).symlink_to(seen.names[0])
 
-    made = staging_plan.make(seen, fast_root, 10**6)
+    made = staging_plan.make_plan(seen, fast_root, 10**6)
 
     assert (made["left_out"], [name for name, *_ in made["listed"]]) == (3, [seen.names[0]])
     assert made["rules"]["all"]["files"] == [0]
     (seen.source / seen.names[0]).unlink()
     with pytest.raises(EnvironmentFaultError, match="none of the 4 files"):
-        staging_plan.make(seen, fast_root, 10**6)
+        staging_plan.make_plan(seen, fast_root, 10**6)
 
 
 def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(tmp_path, monkeypatch):
@@ -132,4 +132,4 @@ def test_what_is_no_plan_is_refused(text, why, tmp_path):
         (tmp_path / staging_plan.NAME).write_text(text)
 
     with pytest.raises((UsageError, EnvironmentFaultError), match=why):
-        staging_plan.load(tmp_path)
+        staging_plan.load_plan(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
 from campaign.staging import staging_plan
-from jobs.data.staged_copies import FOLDER, identity
+from jobs.data.staged_copies import FOLDER, file_identity
 from jobs.store import transfer
 
 GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
@@ -19,7 +19,7 @@ COST = {"seek_s": 1e-3, "byte_s": 1e-9}
 
 def plan_of(source, root, names, **chosen):
     """Make a plan that copies these names, by every rule but for those whose places are `chosen`."""
-    listed = [[name, *(identity(Path(source, name)) or (1, 1))] for name in names]
+    listed = [[name, *(file_identity(Path(source, name)) or (1, 1))] for name in names]
     places = {rule: [*range(len(names))] for rule in staging_plan.RULES} | chosen
     rules = {rule: {"files": files, "bytes": 1, "gain": GAIN} for rule, files in places.items()}
     return {
@@ -44,9 +44,9 @@ def victim(tmp_path):
     for name, mode in ((".bashrc", 0o644), (".ssh/id", 0o600)):
         (tmp_path / "home" / name).write_text(name)
         (tmp_path / "home" / name).chmod(mode)
-    before = {path: identity(path) for path in (tmp_path / "home").rglob("*")}
+    before = {path: file_identity(path) for path in (tmp_path / "home").rglob("*")}
     yield tmp_path / "home"
-    assert {path: identity(path) for path in (tmp_path / "home").rglob("*")} == before
+    assert {path: file_identity(path) for path in (tmp_path / "home").rglob("*")} == before
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ AMOUNTS = ({"mb_per_s": 0}, {"read_bytes": 0.0}, {"files": 0}, {"bytes": 0})
 )  # fmt: skip
 def test_a_plan_that_leads_elsewhere_or_cannot_be_followed_is_damaged(changed, tmp_path):
     with pytest.raises(EnvironmentFaultError, match="is damaged"):
-        staging_plan.load(_saved(tmp_path, plan_of("/data", "/fast", ["x"]) | changed))
+        staging_plan.load_plan(_saved(tmp_path, plan_of("/data", "/fast", ["x"]) | changed))
 
 
 @pytest.mark.parametrize("words", [["apply", "--rule", "all", "--yes"], ["undo"]])
@@ -127,7 +127,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
 
     assert run_guarded(["stage", "apply", str(home), "--yes"]) == 0
 
-    copies = staging_plan.copies_of(staging_plan.load(home))
+    copies = staging_plan.copies_folder(staging_plan.load_plan(home))
     assert set(modes) == {0o600}
     assert {name: (copies / name).stat().st_mode & 0o777 for name in names} == names | {"open": 0o644}
     assert (tmp_path / "fast" / FOLDER).stat().st_mode & 0o777 == 0o755
@@ -136,7 +136,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
 
 def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scratch, stranger, capsys):
     home = _saved(tmp_path / "staging", plan_of(theirs, scratch, ["x"]))
-    copies = staging_plan.copies_of(staging_plan.load(home))
+    copies = staging_plan.copies_folder(staging_plan.load_plan(home))
     stranger(lambda: copies.mkdir(parents=True))
 
     assert run_guarded(["stage", "apply", str(home), "--yes"]) == 3

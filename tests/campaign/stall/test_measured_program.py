@@ -15,7 +15,7 @@ from campaign.config.collect import collect_points
 from campaign.config.command_line import quote_literally
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.stall import measured_program
-from campaign.stall.measured_program import Program
+from campaign.stall.measured_program import MeasuredProgram
 from jobs.benchmarks import command
 from jobs.profiler import files_seen
 from jobs.profiler.hook_library import ProfilerError
@@ -95,7 +95,7 @@ def test_where_nothing_can_be_preloaded_the_data_are_asked_for(data, monkeypatch
     def never(_folder):
         raise ProfilerError("the profiler cannot be used: no C compiler was found")
 
-    monkeypatch.setattr(files_seen, "environment", never)
+    monkeypatch.setattr(files_seen, "recording_environment", never)
 
     with pytest.raises(EnvironmentFaultError) as refused:
         _found("data/a/1.jpg")
@@ -103,7 +103,7 @@ def test_where_nothing_can_be_preloaded_the_data_are_asked_for(data, monkeypatch
 
 
 def test_a_program_that_takes_no_hooks_is_told(data, monkeypatch):
-    monkeypatch.setattr(files_seen, "environment", lambda _: {})
+    monkeypatch.setattr(files_seen, "recording_environment", lambda _: {})
 
     with pytest.raises(UsageError, match="took no hooks"):
         _found("data/a/1.jpg")
@@ -153,7 +153,7 @@ def test_an_argument_reaches_the_program_as_it_was_typed(arguments):
 
 def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    program = Program(["prog", ODD], Path("/it's here"), None, r"epoch (\d+)", cold=False)
+    program = MeasuredProgram(["prog", ODD], Path("/it's here"), None, r"epoch (\d+)", cold=False)
 
     points = collect_points(program.grid(5, ["cluster=local"]))
 
@@ -173,7 +173,7 @@ def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     ],
 )
 def test_own_words_win(own, cold, there, not_there):
-    words = Program(["prog"], Path("/data"), Path("/list"), None, cold=cold).grid(5, own)
+    words = MeasuredProgram(["prog"], Path("/data"), Path("/list"), None, cold=cold).grid(5, own)
 
     assert there in words
     assert not_there not in words

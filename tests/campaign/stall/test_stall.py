@@ -16,8 +16,8 @@ import pytest
 from campaign.__main__ import run_guarded
 from campaign.cli import stall
 from campaign.stall import stall_answer
-from campaign.stall.stall_answer import Outcome
-from jobs.judging.intervals import Difference
+from campaign.stall.stall_answer import ColdWarmComparison
+from jobs.judging.intervals import MedianDifference
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import eventually
 from tests.judged import records_of
@@ -35,7 +35,7 @@ def make_data(folder):
     data.mkdir()
     for number in range(4):
         (data / f"{number}.bin").write_bytes(os.urandom(1 << 20))
-    page_cache.sync(data)
+    page_cache.sync_file_system(data)
     (folder / "read.py").write_text(READ)
     return data
 
@@ -209,8 +209,8 @@ def test_wrong_words_start_nothing(words, says, here, data, tmp_path):
 
 
 def _of(pairs, low=0.2, high=0.3):
-    found = Difference(pairs, 10.0, 7.0, (2.0, 3.0), (low, high))
-    return [Outcome("p", None, None, found, None, 0, None)]
+    found = MedianDifference(pairs, 10.0, 7.0, (2.0, 3.0), (low, high))
+    return [ColdWarmComparison("p", None, None, found, None, 0, None)]
 
 
 @pytest.mark.parametrize(

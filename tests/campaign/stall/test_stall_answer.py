@@ -7,7 +7,7 @@ import pytest
 
 from campaign.stall import stall_answer
 from jobs.judging.bound import bound_of_work
-from jobs.judging.work_done import Work
+from jobs.judging.work_done import TimeUse
 
 TIMES = [(41.2, 30.1), (40.8, 30.6), (41.9, 29.8), (41.0, 30.4), (41.5, 30.0)]
 
@@ -36,7 +36,7 @@ def _records(times=TIMES, marked=None, **more):
     return {"runs": cold, "status": "done"}, {"runs": warm, "status": "done"}
 
 
-BUSY = bound_of_work(Work(30.0, 57.0, 2.0))
+BUSY = bound_of_work(TimeUse(30.0, 57.0, 2.0))
 
 
 def _lines(*args, rest=BUSY, **named):
@@ -98,7 +98,7 @@ def test_where_too_few_runs_count_it_is_told_why():
     ("rest", "says"),
     [
         (
-            bound_of_work(Work(30.0, 30.0, 2.0)),
+            bound_of_work(TimeUse(30.0, 30.0, 2.0)),
             "what bounds the rest is undecided (1 of 2 processors busy; nothing took",
         ),
         (None, "what bounds the rest is undecided (its runs do not show it)"),

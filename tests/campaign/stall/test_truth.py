@@ -49,7 +49,7 @@ def disk(tmp_path_factory):
         chance = random.Random(7)  # noqa: S311
         for number in range(FILES):
             (made.point / "data" / f"{number}.bin").write_bytes(zlib.compress(chance.randbytes(FILE_BYTES - 1000), 0))
-        page_cache.sync(made.point)
+        page_cache.sync_file_system(made.point)
         yield made.point
 
 
@@ -165,7 +165,7 @@ def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
         except MissingError as missing:
             pytest.skip(str(missing))
         (made.point / "data").write_bytes(os.urandom(8 << 20))
-        page_cache.sync(made.point)
+        page_cache.sync_file_system(made.point)
         done = CommandLine(tmp_path)("stall", "--cold", "--runs", "3", "--data", str(made.point / "data"), *QUIET,
                                      "--", "cat", "{data}")  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
 def test_strace_sees_the_bytes_that_the_run_has(disk, tmp_path):
     setup.need("strace")
     data, log = disk / "data", tmp_path / "calls"
-    (tmp_path / manifest.MANIFEST_NAME).write_text(manifest.scan(data, any_kind=True).to_json())
+    (tmp_path / manifest.MANIFEST_NAME).write_text(manifest.scan_folder(data, any_kind=True).to_json())
     argv = ["strace", "-ff", "-y", "-o", str(log), "-e", "trace=read,pread64", sys.executable, str(DEMAND), "{data}"]
     own = {"argv": [*argv, "by_workers", "sleeps", "0", "1"]}
     settings = {**benchmark.BENCHMARK.defaults, "benchmark": benchmark.BENCHMARK.defaults["benchmark"] | own}

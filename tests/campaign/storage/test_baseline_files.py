@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cluster import submission
 from campaign.config.collect import make_cells
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files, datasets
 from campaign.worker.__main__ import Worker
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from jobs.data import manifest
 from jobs.judging import stopping
 from tests.campaign.command_line import TINY
@@ -37,8 +37,10 @@ def prepared(folder, tmp_path, monkeypatch):
     def of(*words):
         cell = make_cell(compose(*words))
         said = []
-        datasets.require_possible([Entry(cell, "planned", 1, 1)])
-        data = datasets.datasets([Entry(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False)
+        datasets.require_possible([PlannedCell(cell, "planned", 1, 1)])
+        data = datasets.prepare_datasets(
+            [PlannedCell(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False
+        )
         return cell, data[cell.id], said
 
     return of
@@ -114,7 +116,7 @@ def test_blocks_have_the_mean_size_of_the_dataset_in_whole_blocks_of_the_device(
     mean = sum(sizes) / len(sizes)
     assert statistics.median(sizes) + 4096 < mean <= data["block_bytes"] < mean + 4096
     assert data["block_bytes"] % 512 == 0
-    assert data["checksum"] == manifest.load(Path(data["path"])).checksum
+    assert data["checksum"] == manifest.load_manifest(Path(data["path"])).checksum
 
 
 @pytest.fixture
@@ -174,12 +176,12 @@ def test_the_spread_of_a_baseline_is_that_of_its_own_rate(item, folder):
 def test_runs_of_another_engine_are_kept_aside_but_not_where_it_was_lost(then, aside, item, folder, monkeypatch):
     work = item()
     for runs, engine in ((3, "fio"), (4, then)):
-        monkeypatch.setattr(baseline_files, "engine", lambda _, engine=engine: engine)
+        monkeypatch.setattr(baseline_files, "engine_here", lambda _, engine=engine: engine)
         work["conduct"]["runs"] = runs
         _, (recorded,) = walk(folder, asked_again(work, token=str(runs)))
 
     assert recorded["provenance"]["engine"] == (then or "fio")
-    assert len(stopping.measured(recorded)) == 3
+    assert len(stopping.measured_runs(recorded)) == 3
     assert len(list(folder.cell(work["cells"][0]["id"]).glob("elsewhere-*/record.json"))) == aside
 
 
@@ -190,7 +192,7 @@ def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatc
     baseline_files.require_engine(make_cell(point).settings)
     with pytest.raises(EnvironmentFaultError, match="no program fio"):
         baseline_files.require_engine(settings)
-    assert baseline_files.engine(settings) is None
+    assert baseline_files.engine_here(settings) is None
 
 
 @pytest.mark.shows("benchmark.access")
@@ -212,8 +214,8 @@ def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
     asked = {}
     for access in ("read", "random_read"):
         cells, conduct = make_cells([compose(f"benchmark.access={access}", "threads=8")])
-        request = Request(folder, slurm_conduct(conduct), "t", UTC, ())
-        (array,) = submission.make_arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
+        request = CampaignCall(folder, slurm_conduct(conduct), "t", UTC, ())
+        (array,) = submission.make_arrays([PlannedCell(cell, "planned", 5, 5) for cell in cells], request, 100)
         asked[access] = array.cpus
 
     assert asked == {"read": 1, "random_read": 8}

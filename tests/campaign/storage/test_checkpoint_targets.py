@@ -8,15 +8,15 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import open_or_create
 from campaign.cli import run
 from campaign.config import rules
 from campaign.config.collect import collect_points, make_cells
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import checkpoint_targets
-from campaign.storage.locks import held
-from jobs.checkpoints.run_snapshots import roles
+from campaign.storage.locks import hold_storage
+from jobs.checkpoints.run_snapshots import storages_by_role
 from jobs.errors import ObjectStoreError
 from jobs.system.device import Mount
 from tests.campaign.work_lists import WORDS, compose, walk, work_list
@@ -64,7 +64,9 @@ def of_mine(site):
 def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, where):
     (point,) = of_mine(*words)
 
-    found = {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
+    found = {
+        role: (storage["name"], storage["root"]) for role, storage in storages_by_role(point["checkpoint"]).items()
+    }
     assert found == where
 
 
@@ -76,10 +78,10 @@ def test_the_device_below_a_bucket_is_no_part_of_a_cell_and_reaches_the_run(tmp_
 
     assert len({cell.id for cell in cells}) == 1
     item = {"id": "cell", "settings": cells[1].settings, "access": cells[1].access}
-    item["targets"] = checkpoint_targets.roots(cells[1].settings)
-    folders = checkpoint_targets.request(item, {"drain_timeout_s": 1}, "mine")["folders"]
+    item["targets"] = checkpoint_targets.target_roots(cells[1].settings)
+    folders = checkpoint_targets.snapshot_request(item, {"drain_timeout_s": 1}, "mine")["folders"]
     assert folders == [f"{tmp_path}/checkpoints/cell", "https://h/b/p/checkpoints/mine/cell?region=eu-1&device=/dev/x"]
-    assert checkpoint_targets.places({**item, "dataset": {"path": ""}}) == [str(tmp_path)]
+    assert checkpoint_targets.used_paths({**item, "dataset": {"path": ""}}) == [str(tmp_path)]
 
 
 def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_path):
@@ -90,7 +92,7 @@ def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_pa
     def asked(name, *earlier):
         where = open_or_create(tmp_path / name)[0]
         request = run._make_request(where, conduct, WORDS, after=[{"token": token} for token in earlier])  # noqa: SLF001
-        return where, request.work_list("local", [Entry(cells[0], "planned", 1, 1)], data)
+        return where, request.work_list("local", [PlannedCell(cells[0], "planned", 1, 1)], data)
 
     (folder, mine), *others = asked("a", "first"), asked("a"), asked("a"), asked("a copy", "first")
     template, _ = walk(folder, mine)
@@ -114,7 +116,7 @@ def test_what_a_cell_uses_of_a_machine_is_where_its_ranks_read_the_copies_and_th
     item = {"dataset": {"path": "/d", **data}, "targets": ["https://h/b", "/t"]}
     item["settings"] = {"storage": {"root": "/d", "node_root": None, **storage}, **more}
 
-    assert [*map(os.path.normpath, checkpoint_targets.places(item))] == [*map(os.path.normpath, places)]
+    assert [*map(os.path.normpath, checkpoint_targets.used_paths(item))] == [*map(os.path.normpath, places)]
 
 
 def test_a_bucket_that_does_not_answer_is_told_before_anything_is_started(monkeypatch, tmp_path):
@@ -134,10 +136,10 @@ def test_without_a_home_folder_a_bucket_is_locked_in_the_campaign_folder_or_not_
     item = {"dataset": {"lock": "", "path": "s3://b/x"}, "targets": ["https://h/b"], "access": {"exclusive": exclusive}}
 
     if exclusive == "none":
-        assert [lock.parent for lock in checkpoint_targets.locks(item, folder)] == [folder.root]
+        assert [lock.parent for lock in checkpoint_targets.target_locks(item, folder)] == [folder.root]
     else:
         with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: the bucket's lock cannot be"):
-            checkpoint_targets.locks(item, folder)
+            checkpoint_targets.target_locks(item, folder)
 
 
 @pytest.fixture
@@ -168,9 +170,9 @@ def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, 
 def test_the_storages_of_the_target_are_held_during_a_run(saved, folder, tmp_path):
     cells, conduct = saved
     item = work_list(folder, cells, conduct)["cells"][1]
-    also = checkpoint_targets.locks(item, folder)
+    also = checkpoint_targets.target_locks(item, folder)
 
-    with held("license", tmp_path / "unused", {}, also) as proof:
+    with hold_storage("license", tmp_path / "unused", {}, also) as proof:
         for root in ("fast", "slow"):
             with pytest.raises(Timeout):
                 FileLock(tmp_path / root / ".tfio-campaign.lock").acquire(timeout=0)
@@ -184,15 +186,15 @@ def test_the_storage_that_holds_the_dataset_is_held_once(saved, folder, tmp_path
     item = work_list(folder, cells, conduct)["cells"][0]
     item["dataset"]["lock"] = str(tmp_path / "one" / ".tfio-campaign.lock")
 
-    assert checkpoint_targets.locks(item, folder) == []
+    assert checkpoint_targets.target_locks(item, folder) == []
 
 
 def test_two_cells_that_read_where_the_other_saves_do_not_wait_for_each_other_for_ever(tmp_path, monkeypatch):
     order = []
-    monkeypatch.setattr("campaign.storage.locks.locked", lambda path, _: order.append(path.name) or nullcontext())
+    monkeypatch.setattr("campaign.storage.locks.acquire_lock", lambda path, _: order.append(path.name) or nullcontext())
 
     for mine, other in (("a", "b"), ("b", "a")):
-        with held("lock", tmp_path / mine, {}, [tmp_path / other]):
+        with hold_storage("lock", tmp_path / mine, {}, [tmp_path / other]):
             pass
 
     assert order == ["a", "b", "a", "b"]
@@ -231,7 +233,7 @@ def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_
 
     checkpoint_targets.require_storages(cell.settings)
 
-    assert checkpoint_targets.roots(cell.settings) == [str(tmp_path / "data")]
+    assert checkpoint_targets.target_roots(cell.settings) == [str(tmp_path / "data")]
     assert (tmp_path / "data").is_dir()
 
 

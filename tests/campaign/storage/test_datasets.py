@@ -8,10 +8,10 @@ import h5py
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets, made_data
-from campaign.storage.roots import storage_of, storage_root
+from campaign.storage.roots import storage_of_folder, storage_root
 from jobs.data import manifest, staged_copies
 from jobs.errors import DatasetError
 from jobs.observe.conditions import describe_node
@@ -35,13 +35,13 @@ def entry(point, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     point["dataset"] |= SMALL
     point["batch_size"] = 2
-    return lambda **changed: Entry(make_cell({**point, **changed}), "planned", 1, 1)
+    return lambda **changed: PlannedCell(make_cell({**point, **changed}), "planned", 1, 1)
 
 
 def _prepared(folder, *entries, redo=False):
     said = []
     datasets.require_possible(entries)
-    found = datasets.datasets(entries, folder, lambda *progress: said.append(progress), redo=redo)
+    found = datasets.prepare_datasets(entries, folder, lambda *progress: said.append(progress), redo=redo)
     return [found[entry.cell.id] for entry in entries], said
 
 
@@ -71,7 +71,7 @@ def test_every_key_of_a_synthetic_dataset_makes_another_one(key, value, entry, f
 
     assert after["path"] != before["path"]
     assert after["checksum"] != before["checksum"]
-    assert manifest.load(Path(after["path"])).parameters[key] == value
+    assert manifest.load_manifest(Path(after["path"])).parameters[key] == value
 
 
 def test_files_that_are_no_images_are_made_alike(entry, folder):
@@ -83,7 +83,7 @@ def test_files_that_are_no_images_are_made_alike(entry, folder):
     assert (data["files"], said[-1]) == (4, ("making dataset malware", 4, 4, "files"))
     assert (
         Path(data["path"], "class_001/file_000003.bin").stat().st_size
-        == manifest.load(Path(data["path"])).files[3].size
+        == manifest.load_manifest(Path(data["path"])).files[3].size
     )
 
 
@@ -93,7 +93,7 @@ def _map(folder, data, copies, *names):
     for name in names:
         (copies / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(Path(data["path"]) / name, copies / name)
-        found.append((name, *staged_copies.identity(copies / name)))
+        found.append((name, *staged_copies.file_identity(copies / name)))
     where = {"schema": 1, "source": data["path"], "copies": str(copies), "root": str(copies.parent)}
     folder.staging.mkdir(exist_ok=True)
     files.write_json(folder.staging / "advised.json", {**where, "files": found})
@@ -101,7 +101,7 @@ def _map(folder, data, copies, *names):
 
 def test_a_cell_that_reads_copies_says_which_and_is_not_continued_with_others(entry, folder, tmp_path):
     (data,), _ = _prepared(folder, entry())
-    names = [file.name for file in manifest.load(Path(data["path"])).files]
+    names = [file.name for file in manifest.load_manifest(Path(data["path"])).files]
     _map(folder, data, tmp_path / "fast", *names[:2])
 
     (staged,), _ = _prepared(folder, entry(staging="advised"))
@@ -142,7 +142,7 @@ def test_every_key_of_an_hdf5_dataset_makes_another_one(dataset, changes, entry,
     for key, value in changes.items():
         (after,), _ = _prepared(folder, entry(dataset={"name": "mine", **dataset, key: value}, benchmark=reads))
         assert after["path"] != before["path"]
-        assert manifest.load(Path(after["path"])).parameters[key] == value
+        assert manifest.load_manifest(Path(after["path"])).parameters[key] == value
 
 
 @pytest.mark.shows("dataset.name")
@@ -182,12 +182,12 @@ def test_a_users_hdf5_files_are_used_in_place_by_the_name_of_their_data_set(entr
 
     (data,), _ = _prepared(folder, entry(dataset=own, benchmark=reads))
 
-    listed = manifest.load(Path(data["manifest"]))
+    listed = manifest.load_manifest(Path(data["manifest"]))
     assert [file.name for file in listed.files] == ["a.NC", "b.h5", "c.hdf5"]
-    manifest.verify(mine, listed)
+    manifest.verify_files(mine, listed)
     (mine / "b.h5").write_bytes(b"other")
     with pytest.raises(DatasetError, match=r"1 of the wrong size \(b.h5\)"):
-        manifest.verify(mine, listed)
+        manifest.verify_files(mine, listed)
     with pytest.raises(EnvironmentFaultError, match="has no data set 'y'"):
         _prepared(folder, entry(dataset={**own, "hdf5": "y"}, benchmark=reads))
 
@@ -216,7 +216,7 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     now = itertools.count(100.0, 0.25)
     monkeypatch.setattr(made_data.time, "perf_counter", lambda: next(now))
 
-    images, file = made_data.to_make([entry(threads=1), entry(threads=2), Entry(baseline, "planned", 1, 1)])
+    images, file = made_data.missing_data([entry(threads=1), entry(threads=2), PlannedCell(baseline, "planned", 1, 1)])
     _prepared(folder, entry())
 
     assert (images.what, images.files, len(images.cells)) == ("data set demo", 6, 2)
@@ -224,7 +224,7 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     assert file.bytes >= 50_000_000
     assert file.processor_s == pytest.approx(0.25 * file.bytes / (16 << 20))
     assert (images.place, Path(file.place).name) == (_prepared(folder, entry())[0][0]["path"], f"read-{file.bytes}.bin")
-    assert made_data.to_make([entry(threads=1)]) == []
+    assert made_data.missing_data([entry(threads=1)]) == []
 
 
 def test_a_folder_lies_on_the_innermost_storage_of_the_site(tmp_path):
@@ -232,8 +232,8 @@ def test_a_folder_lies_on_the_innermost_storage_of_the_site(tmp_path):
     site = {"inner": f"{tmp_path}/outer/inner", "outer": f"{tmp_path}/outer", "other": str(tmp_path / "x")}
 
     for roots in (site, dict(reversed(site.items()))):
-        assert storage_of(tmp_path / "outer/inner/mine", roots) == ("inner", site["inner"])
-        assert storage_of(tmp_path / "outer", roots) == ("outer", site["outer"])
+        assert storage_of_folder(tmp_path / "outer/inner/mine", roots) == ("inner", site["inner"])
+        assert storage_of_folder(tmp_path / "outer", roots) == ("outer", site["outer"])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_nothing_is_made_where_a_later_cell_is_refused(entry, folder, tmp_path, 
     baseline = make_cell(with_value(compose("benchmark=baseline"), "benchmark.file_mb", 1))
 
     with pytest.raises(UsageError, match="does not lie on storage memory"):
-        _prepared(folder, Entry(baseline, "planned", 1, 1), entry(), entry(storage=elsewhere, dataset=own))
+        _prepared(folder, PlannedCell(baseline, "planned", 1, 1), entry(), entry(storage=elsewhere, dataset=own))
 
     assert not (tmp_path / "data").exists()
 
@@ -308,7 +308,7 @@ def test_a_dataset_is_striped_before_it_is_made_and_proved_again_without_being_s
 
     (data,), said = _prepared(folder, striped(stripe_count=4, stripe_size_mib=16))
 
-    first = manifest.load(Path(data["path"])).files[0].name
+    first = manifest.load_manifest(Path(data["path"])).files[0].name
     proof = [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{first}"]
     assert lfs.read_text().splitlines() == [f"setstripe -c 4 -S 16M {data['path']}", *proof]
     assert data["stripe"] == {"folder": _layout(4, 16), "file": _layout(4, 16)}

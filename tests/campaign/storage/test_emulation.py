@@ -37,7 +37,7 @@ def test_each_storage_of_a_cell_is_looked_at_where_it_is_used(words, places, fou
     emulated = emulation.emulated_storages(settings, places[0], places[1:])
 
     assert emulated == dict.fromkeys(found, FACTS)
-    assert emulation.names(settings, {"emulated": emulated}) == names
+    assert emulation.emulated_names(settings, {"emulated": emulated}) == names
     with pytest.raises(ValueError, match="shorter"):
         emulation.emulated_storages(settings, places[0], places[2:])
 
@@ -47,7 +47,9 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
         {**point, "storage": {**point["storage"], "root": "/twin/hdd", "name": "hdd"}, "threads": n} for n in (1, 2)
     ]
 
-    assert emulation.notices(map(make_cell, [*points, point])) == ["hdd is emulated: at most 163 MB/s read, 80 reads/s"]
+    assert emulation.emulation_notices(map(make_cell, [*points, point])) == [
+        "hdd is emulated: at most 163 MB/s read, 80 reads/s"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +62,11 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
     ],
 )
 def test_the_bounds_are_told_in_words(facts, words):
-    assert emulation.bounds(facts) == words
+    assert emulation.limits_in_words(facts) == words
 
 
 LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS
-UNSEEN = throttle.Io({}, hindrance=("no cgroup", "mount one"))
+UNSEEN = throttle.CgroupV2Limits({}, hindrance=("no cgroup", "mount one"))
 
 
 @pytest.mark.parametrize(
@@ -80,11 +82,11 @@ UNSEEN = throttle.Io({}, hindrance=("no cgroup", "mount one"))
 )
 def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path, monkeypatch, facts, limits, refused):
     device = tmp_path.stat().st_dev
-    found = throttle.Blkio(tmp_path, {f"{os.major(device)}:{os.minor(device)}": limits})
+    found = throttle.CgroupV1Limits(tmp_path, {f"{os.major(device)}:{os.minor(device)}": limits})
     monkeypatch.setattr(throttle, "find_throttle", lambda: UNSEEN if limits is None else found)
     monkeypatch.setattr(emulation, "emulated_storage", lambda _: facts)
 
-    told = emulation.unbounded([str(tmp_path)])
+    told = emulation.missing_limits([str(tmp_path)])
 
     assert (told is not None) is refused
     assert (
@@ -100,11 +102,11 @@ def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, changed
     monkeypatch.setattr(checkpoint_targets, "mount_of", lambda path: mounts[str(path)])
     storage = {"root": places["data"], "node_root": None}
     item = {"dataset": {"path": places["data"]}, "targets": [places["target"]], "settings": {"storage": storage}}
-    assert checkpoint_targets.moved(item) is None
+    assert checkpoint_targets.moved_path_sentence(item) is None
 
     mounts[places[moved]] = replace(mounts[places[moved]], **changed)
 
-    assert f"{places[moved]} was on /dev/{moved}" in checkpoint_targets.moved(item)
+    assert f"{places[moved]} was on /dev/{moved}" in checkpoint_targets.moved_path_sentence(item)
 
 
 RPM = {"read_mb_per_s": 163, "write_mb_per_s": 1e6, "rpm": 7200}
@@ -137,6 +139,6 @@ def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(monke
     monkeypatch.setattr(emulation, "model_behind", lambda _: model)
     monkeypatch.setattr(emulation, "ask_server", served)
 
-    told = emulation.unbounded(["/"])
+    told = emulation.missing_limits(["/"])
 
     assert told is None if why is None else re.search(f"{why}: python -m campaign testbed up", told)

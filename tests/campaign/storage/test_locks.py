@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.locks import device_locks, doubt, held, lock_path, locked
+from campaign.storage.locks import acquire_lock, device_locks, hold_storage, licence_doubt, lock_path
 from jobs.system.device import device_of
 from tests.lies import setup
 
@@ -18,9 +18,9 @@ _HOLDER = """
 from jobs.model.codes import wait_sentence
 import sys
 from pathlib import Path
-from campaign.storage.locks import held
+from campaign.storage.locks import hold_storage
 lock, *also = map(Path, sys.argv[1:])
-with held("lock", lock, {}, also, lambda wait: print(wait_sentence(wait), flush=True)):
+with hold_storage("lock", lock, {}, also, lambda wait: print(wait_sentence(wait), flush=True)):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -54,7 +54,7 @@ def holder(tmp_path):
 def test_what_slurm_does_is_proved_by_what_it_granted_and_no_file_is_locked(how, job, proof, tmp_path):
     lock = tmp_path / "lock"
 
-    with held(how, lock, job) as given:
+    with hold_storage(how, lock, job) as given:
         assert given == proof
 
     assert not lock.exists()
@@ -66,7 +66,7 @@ def test_a_lock_is_proved_by_its_file_which_another_user_can_take_whatever_the_u
     before = os.umask(0o077)
 
     try:
-        with held("lock", lock, {"Licenses": "lustre:1"}) as proof, pytest.raises(Timeout):
+        with hold_storage("lock", lock, {"Licenses": "lustre:1"}) as proof, pytest.raises(Timeout):
             FileLock(lock).acquire(timeout=0)
     finally:
         os.umask(before)
@@ -76,7 +76,7 @@ def test_a_lock_is_proved_by_its_file_which_another_user_can_take_whatever_the_u
 
 
 def test_the_lock_is_let_go_when_a_run_fails(tmp_path):
-    with pytest.raises(ZeroDivisionError), held("lock", tmp_path / "lock", {}):
+    with pytest.raises(ZeroDivisionError), hold_storage("lock", tmp_path / "lock", {}):
         raise ZeroDivisionError
 
     with FileLock(tmp_path / "lock").acquire(timeout=0) as again:
@@ -127,7 +127,7 @@ def test_a_device_can_be_locked_by_a_user_who_owns_nothing(tmp_path, staged):
     if not pid:
         os.setgroups([])
         os.setuid(65534)
-        with locked(lock):
+        with acquire_lock(lock):
             os._exit(0)
 
     assert os.waitpid(pid, 0)[1] == 0
@@ -141,7 +141,7 @@ def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkey
 
     with (
         pytest.raises(EnvironmentFaultError, match=r"cannot lock .*not implemented") as caught,
-        held("lock", tmp_path / "lock", {}),
+        hold_storage("lock", tmp_path / "lock", {}),
     ):
         pass
 
@@ -163,11 +163,11 @@ def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkey
     ],
 )
 def test_a_licence_is_proved_by_its_name_in_what_slurm_granted(granted, asked, proved):
-    said = doubt({"how": "license", "licenses": granted}, {"license": asked})
+    said = licence_doubt({"how": "license", "licenses": granted}, {"license": asked})
 
     assert (said is None) == proved
     assert proved or asked in said
-    assert doubt({"how": "lock"}, {"license": asked}) is None
+    assert licence_doubt({"how": "lock"}, {"license": asked}) is None
 
 
 def test_a_read_only_storage_is_locked_in_the_campaign_folder(tmp_path, monkeypatch):
@@ -196,6 +196,6 @@ def test_a_storage_that_is_reached_by_two_names_has_one_lock(tmp_path):
 
 def test_a_storage_that_is_gone_is_not_made_by_its_lock(tmp_path):
     with pytest.raises(EnvironmentFaultError, match="is gone"):
-        locked(tmp_path / "hdd" / "data" / ".lock")
+        acquire_lock(tmp_path / "hdd" / "data" / ".lock")
 
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def prepared(store, folder, monkeypatch, tmp_path):  # noqa: F811
     def prepare(where=folder, *words):
         told = (f"storage.endpoint={store.storage['endpoint']}", "storage.bucket=bucket", "storage.retries=0")
         cell = make_cell(compose("storage=s3", *(words or BASELINE), *told))
-        return objects.prepared(cell, where, lambda *_: None, 1)
+        return objects.prepare_objects(cell, where, lambda *_: None, 1)
 
     return prepare
 
@@ -109,7 +109,10 @@ def test_a_users_own_objects_are_listed_as_files_of_these_names_would_be(below, 
         return
     data = prepared(folder, *words)
 
-    listed, files = manifest.load(Path(data["manifest"])), manifest.scan(tmp_path / "photos", None, any_kind=False)
+    listed, files = (
+        manifest.load_manifest(Path(data["manifest"])),
+        manifest.scan_folder(tmp_path / "photos", None, any_kind=False),
+    )
     assert (listed.files, listed.classes) == (files.files, files.classes)
     assert (data["files"], data["bytes"], data["path"]) == (2, 3, "s3://bucket/photos")
 
@@ -119,4 +122,4 @@ def test_of_objects_only_their_disk_is_a_place_of_this_machine(disk, seen):
     data = {"path": "s3://bucket/photos", "folder": "baseline", **disk}
     settings = compose("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
 
-    assert checkpoint_targets.places({"dataset": data, "settings": settings, "targets": []}) == seen
+    assert checkpoint_targets.used_paths({"dataset": data, "settings": settings, "targets": []}) == seen

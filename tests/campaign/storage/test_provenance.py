@@ -21,7 +21,7 @@ STORAGE, CONDITIONS = "a storage that is another now", "a machine under other co
 
 def _difference(before, now, *, shared=True):
     recorded = {"dataset": {}, "provenance": before}
-    return provenance.difference(recorded, {}, now, shared=shared)
+    return provenance.provenance_difference(recorded, {}, now, shared=shared)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_a_record_of_before_a_fact_was_recorded_can_be_continued(key):
 def test_what_the_runs_of_a_cell_share_is_read_where_they_read_and_save(tmp_path):
     settings, targets = make_cell(compose(*BUFFERED)).settings, [str(tmp_path), "https://h/b"]
 
-    found = provenance.node(settings, str(tmp_path), targets, "/")
-    elsewhere = provenance.node(settings, str(tmp_path / "gone"), targets)
+    found = provenance.node_provenance(settings, str(tmp_path), targets, "/")
+    elsewhere = provenance.node_provenance(settings, str(tmp_path / "gone"), targets)
 
     assert found["filesystem"] == filesystem_of(tmp_path)
     bucket = {"source": "https://h/b", "fstype": "s3"}

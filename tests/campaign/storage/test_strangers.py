@@ -33,7 +33,7 @@ def settings(point, scratch):
 def theirs(settings, folder, scratch):
     """The dataset of the cell, made by another user where it would have been made before."""
     (scratch / "datasets").mkdir()
-    data = datasets.on_this_node(settings, folder)
+    data = datasets.dataset_on_this_node(settings, folder)
     for path in (scratch / "datasets", *(scratch / "datasets").rglob("*")):
         os.chown(path, 65534, 65534)
     assert data["path"].startswith(str(scratch / "datasets"))
@@ -45,7 +45,7 @@ def test_where_others_may_write_too_each_user_has_a_folder(mode, scratch, tmp_pa
     scratch.chmod(mode)
 
     assert own_folder(scratch, "baseline") == scratch / OWN / "baseline"
-    assert files.distrust(scratch / OWN) == ""
+    assert files.reason_to_distrust(scratch / OWN) == ""
     assert own_folder(tmp_path, "baseline") == tmp_path / "baseline"  # only we may write there
     assert (tmp_path / "baseline").is_dir()
     files.make_folder(scratch / "datasets")
@@ -65,7 +65,7 @@ def test_a_folder_that_another_user_has_taken_is_refused(scratch, stranger, take
 
 
 def test_a_dataset_of_another_user_is_read_where_it_is(settings, folder, theirs):
-    again = datasets.on_this_node(settings, folder)
+    again = datasets.dataset_on_this_node(settings, folder)
 
     assert {**again, "listed_ns": 0} == {**theirs, "listed_ns": 0}  # its owner changed
 
@@ -76,7 +76,7 @@ def test_a_dataset_of_another_user_that_is_not_whole_is_made_anew_for_us(setting
     image.symlink_to(tmp_path)
     before = {path: path.lstat().st_mtime_ns for path in (scratch / "datasets").rglob("*")}
 
-    data = datasets.on_this_node(settings, folder)
+    data = datasets.dataset_on_this_node(settings, folder)
 
     assert data["path"].startswith(str(scratch / OWN / "datasets"))
     assert data["checksum"] == theirs["checksum"]
@@ -89,7 +89,7 @@ def test_links_in_the_place_of_our_folders_are_not_followed(settings, folder, sc
     stranger(os.symlink, tmp_path / "precious", scratch / OWN)
 
     with pytest.raises(EnvironmentFaultError, match="link"):
-        datasets.on_this_node(settings, folder)
+        datasets.dataset_on_this_node(settings, folder)
 
     assert [*(tmp_path / "precious").iterdir()] == []
 
@@ -99,18 +99,18 @@ def test_a_root_that_is_a_link_is_the_users_word(settings, folder, tmp_path):
     (tmp_path / "root").symlink_to(tmp_path / "disk")
     settings["storage"]["root"] = str(tmp_path / "root")
 
-    data = datasets.on_this_node(settings, folder)
+    data = datasets.dataset_on_this_node(settings, folder)
 
     assert data["path"].startswith(str(tmp_path / "disk" / "datasets"))
-    assert manifest.load(tmp_path / "disk" / "datasets" / data["path"].rpartition("/")[2])
+    assert manifest.load_manifest(tmp_path / "disk" / "datasets" / data["path"].rpartition("/")[2])
 
 
 def test_snapshots_go_to_a_folder_of_ours(direct_point, scratch):
     direct_point["checkpoint"]["root"] = str(scratch)
     cell = make_cell(direct_point)
-    item = {"id": cell.id, "settings": cell.settings, "targets": checkpoint_targets.roots(cell.settings)}
+    item = {"id": cell.id, "settings": cell.settings, "targets": checkpoint_targets.target_roots(cell.settings)}
 
-    asked = checkpoint_targets.request(item, {"drain_timeout_s": 1.0}, "")
+    asked = checkpoint_targets.snapshot_request(item, {"drain_timeout_s": 1.0}, "")
 
     assert asked["folders"] == [str(scratch / OWN / "checkpoints" / cell.id)]
 
@@ -169,6 +169,6 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(scratch, stranger, tmp_pa
     stranger(os.symlink, private, scratch / "lock")
 
     with pytest.raises(EnvironmentFaultError, match="cannot lock"):
-        locks.locked(scratch / "lock")
+        locks.acquire_lock(scratch / "lock")
 
     assert private.read_text() == "ours"

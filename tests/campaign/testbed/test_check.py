@@ -12,22 +12,27 @@ import pytest
 from campaign.cli import testbed
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed import apply, check
-from campaign.testbed.check import Point, Row, Target
+from campaign.testbed.check import CheckedStorage, CheckRow, RequestKind
 from campaign.testbed.spec import DATA, Model, Speed, StorageRequest
-from campaign.testbed.state import Storage
+from campaign.testbed.state import StorageState
 from jobs.errors import EngineError
 from jobs.system import files
 from tests.campaign.testbed.testbeds import HDD, required
 
 FLASH = Model("flash", {"path_us": 30, "read_us": 100, "write_us": 50, "channels": 8})
 SSD = StorageRequest(Speed(409.6, 195.05), model=FLASH)  # 4 kB are 10 us on the bus
-READ, WRITE, ONE, MANY = Point("read"), Point("write"), Point("random_read", 4096, 1), Point("random_read", 4096, 32)
+READ, WRITE, ONE, MANY = (
+    RequestKind("read"),
+    RequestKind("write"),
+    RequestKind("random_read", 4096, 1),
+    RequestKind("random_read", 4096, 32),
+)
 SERVED = dict.fromkeys(("reads", "writes", "late_s", "queue_s", "busy_s"), 0)
 
 
 def target(request=SSD):
-    return Target(
-        "ssd", Storage(Path("/bed/ssd.img"), Path("/bed/ssd")), request, Path("/bed/ssd/data/.x.tmp"), 32 << 20
+    return CheckedStorage(
+        "ssd", StorageState(Path("/bed/ssd.img"), Path("/bed/ssd")), request, Path("/bed/ssd/data/.x.tmp"), 32 << 20
     )
 
 
@@ -38,7 +43,7 @@ def answer(**read):
 
 
 def row(model, fio, builtin=None, unit="reads/s", told="this machine: …"):
-    return Row("ssd", "random read 4 KiB x1", unit, model, fio, builtin, told)
+    return CheckRow("ssd", "random read 4 KiB x1", unit, model, fio, builtin, told)
 
 
 def test_a_storage_with_a_model_is_read_at_all_depths_and_one_without_in_sequence_alone():
@@ -151,7 +156,7 @@ def test_the_storage_of_another_user_is_refused(storage, monkeypatch):
 def storage(tmp_path):
     """A folder that stands for a storage that is up."""
     (tmp_path / "ssd" / DATA).mkdir(parents=True)
-    return Storage(tmp_path / "ssd.img", tmp_path / "ssd")
+    return StorageState(tmp_path / "ssd.img", tmp_path / "ssd")
 
 
 def measured(storage, request=SSD):
@@ -174,7 +179,7 @@ def test_the_file_is_whole_requests_of_half_of_what_is_free_and_of_what_is_read_
     seen = []
     monkeypatch.setattr(files, "free_bytes", lambda _: free)
     monkeypatch.setattr(check, "points_to_measure", lambda _: [READ])
-    monkeypatch.setattr(check.builtin, "run", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
+    monkeypatch.setattr(check.builtin, "run_builtin", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
 
     refused = pytest.raises(EnvironmentFaultError, match="ssd has 34 MB free, and a check needs 34 MB")
     with pytest.raises(ZeroDivisionError) if size else refused:

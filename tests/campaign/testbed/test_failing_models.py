@@ -18,14 +18,14 @@ import pytest
 
 from campaign.cells.cell import make_cell
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.emulation import notices, unbounded
+from campaign.storage.emulation import emulation_notices, missing_limits
 from campaign.testbed import apply, state
 from campaign.testbed.spec import Model, StorageRequest
 from campaign.testbed.state import inspect_testbed
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop
-from jobs.checkpoints.buffer import Direct
-from jobs.checkpoints.restart import latest
+from jobs.checkpoints.buffer import DirectTarget
+from jobs.checkpoints.restart import latest_snapshot
 from jobs.system import layers
 from tests.campaign.command_line import TINY
 from tests.campaign.testbed.models import DISK, FLASH, built, needed
@@ -144,14 +144,14 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
     with reader(file, there=opened):
         FAILURES[failure](bed)
         told = missing(bed)
-        refused = unbounded([str(file.parent)])
+        refused = missing_limits([str(file.parent)])
         apply.bring_up(bed, ONE, OWNER)
         found = file.read_bytes()
 
     assert told.startswith(("kill -KILL", "umount --lazy"))
     assert ("its model was given faults (hang 1)" if failure == "hang" else "its model does not answer") in refused
     assert missing(bed) is None
-    assert unbounded([str(file.parent)]) is None
+    assert missing_limits([str(file.parent)]) is None
     assert hashlib.sha256(found).digest() == hashlib.sha256(BYTES).digest()
 
 
@@ -245,11 +245,11 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
         (tmp_path / "link").symlink_to("bed/hdd")
         root = tmp_path / "link/data"
     cell = make_cell(compose("storage.name=hdd", f"storage.root={root}"))
-    before = notices([cell])
+    before = emulation_notices([cell])
     stop(bed)
 
     with pytest.raises(EnvironmentFaultError, match=r"hdd is emulated, and its model, .*hdd\.model, does not answer"):
-        notices([cell])
+        emulation_notices([cell])
 
     assert before == ["hdd is emulated: at most 163 MB/s read, 133.14 MB/s written, by a disk model"]
 
@@ -259,25 +259,25 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
 def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_drained_when_it_is_mended(bed, text):
     apply.bring_up(bed, BOTH, OWNER)
     fast, slow = bed / "ssd/data/fast", bed / "hdd/data/slow"
-    with closing(Direct(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
+    with closing(DirectTarget(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
         target.save(1, writer(1))
         buffer.save(1, writer(1))
-        assert buffer.drained(60)
+        assert buffer.wait_until_drained(60)
         fault(text)(bed)
         with pytest.raises(OSError, match=r"Input/output error|Read-only"):
             target.save(2, writer(2))
         saved = buffer.save(2, writer(2))
-        drained, why = buffer.drained(60), " ".join(reasons(fast))
+        drained, why = buffer.wait_until_drained(60), " ".join(reasons(fast))
     kept = contents_of(saved.path)
 
     apply.bring_up(bed, BOTH, OWNER)
-    left = drain_loop.drain(fast, slow)
+    left = drain_loop.drain_snapshots(fast, slow)
 
     assert not drained
     assert re.search("Input/output error|Read-only", why)
     assert kept == contents(2)
     assert left == 0
-    assert contents_of(latest(fast, slow)) == contents(2)
+    assert contents_of(latest_snapshot(fast, slow)) == contents(2)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from campaign import doctor_node as doctor
 from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.roots import require_seen
+from campaign.storage.roots import require_folder_on_ranks
 from campaign.testbed import apply, plan, throttle
 from campaign.testbed.spec import Speed, StorageRequest
-from campaign.testbed.state import Loop, inspect_testbed
+from campaign.testbed.state import LoopDevice, inspect_testbed
 from jobs.system import page_cache
 from jobs.system.device import mount_of
 from jobs.system.layers import emulated_storage, has_own_cache
@@ -73,7 +73,7 @@ def test_the_image_is_marked_before_any_node_has_it_and_each_node_has_it_by_a_na
 
 @pytest.mark.parametrize("odd", [{"direct": False}, {"read_only": False}])
 def test_a_device_that_a_node_must_not_have_is_taken_away_first(odd):
-    loop = dataclasses.replace(Loop("/dev/loop0", "7:0", direct=True, read_only=True), **odd)
+    loop = dataclasses.replace(LoopDevice("/dev/loop0", "7:0", direct=True, read_only=True), **odd)
     facts = {
         "size_bytes": 64_000_000,
         "inode": 7,
@@ -92,7 +92,7 @@ def test_what_one_node_reads_is_in_no_other_s_page_cache_and_each_is_bounded(nod
     assert apply.write_on_first_node(nodes, written) == 0
     found = inspect_testbed(nodes)
     files = [each.root / "file" for each in found.storages.values()]
-    page_cache.evict(files)
+    page_cache.evict_pages(files)
 
     page_cache.read_through(files[:1])
 
@@ -178,7 +178,7 @@ def test_a_rank_without_a_node_is_named_and_doctor_says_what_the_others_share(no
     asked = {**described, "cold": True, "exclusive": "lock"}
 
     with pytest.raises(EnvironmentFaultError, match=r"no folder .*node2/data for rank 2"):
-        require_seen({"storage": described, "nodes": 3})
+        require_folder_on_ranks({"storage": described, "nodes": 3})
     found = {each.what: each for each in doctor.examine_storage({**asked, "nodes": 2})}
     too_many = {each.what: each for each in doctor.examine_storage({**asked, "nodes": 3})}
     subprocess.run(["mount", "--bind", nodes / "node0", nodes / "node1"], check=True)

@@ -13,9 +13,9 @@ import pytest
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, steps
 from campaign.testbed.spec import GB, Model, Speed, StorageRequest
-from campaign.testbed.state import Loop, Server
-from campaign.testbed.steps import Call, Write
-from campaign.testbed.throttle import Io
+from campaign.testbed.state import LoopDevice, ModelServer
+from campaign.testbed.steps import CallStep, WriteStep
+from campaign.testbed.throttle import CgroupV2Limits
 from tests.campaign.testbed.testbeds import (
     BED,
     HDD,
@@ -30,7 +30,7 @@ from tests.campaign.testbed.testbeds import (
 )
 
 OWNER = (1000, 1000)
-LOOP0, LOOP1 = Loop("/dev/loop0", "7:0"), Loop("/dev/loop1", "7:1")
+LOOP0, LOOP1 = LoopDevice("/dev/loop0", "7:0"), LoopDevice("/dev/loop1", "7:1")
 
 
 def whole(**changes):
@@ -237,7 +237,7 @@ def test_an_image_does_not_change_its_size():
          "/dev/sdb1 is mounted at /bed/hdd, and is not"),
         (bed_state({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was removed"),
         (bed_state({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"],
-                   device_limits=Io({}, hindrance=("no v2", ""))), "no v2"),
+                   device_limits=CgroupV2Limits({}, hindrance=("no v2", ""))), "no v2"),
     ],
     ids=["another mount", "an image that is gone", "no bounds"],
 )  # fmt: skip
@@ -264,7 +264,7 @@ CUT_OFF = ["umount --lazy /bed/hdd", "losetup --detach /dev/loop0", "umount --la
 
 
 PROGRAM = bed_state().program.name
-ASKED = Server(7, PROGRAM, MODELLED.server_arguments())
+ASKED = ModelServer(7, PROGRAM, MODELLED.server_arguments())
 
 
 def modelled(**changes):
@@ -282,7 +282,7 @@ def modelled(**changes):
         (modelled(server=dataclasses.replace(ASKED, faults=None, stopped=True)), ["kill -KILL 7", *CUT_OFF]),
         (modelled(server=dataclasses.replace(ASKED, faults=("hang",))), ["kill -KILL 7", *CUT_OFF]),
         (modelled(server=dataclasses.replace(ASKED, faults=("eio_to",))), CALMED),
-        (modelled(server=Server(7, PROGRAM, ("kind=flash",))), ["umount /bed/hdd"]),
+        (modelled(server=ModelServer(7, PROGRAM, ("kind=flash",))), ["umount /bed/hdd"]),
         (modelled(server=dataclasses.replace(ASKED, program="storage_model-0")), ["umount /bed/hdd"]),
         (modelled(failed=True), ["umount /bed/hdd"]),
         (modelled(model_loops=(), loops=(LOOP0,), model_mounted=False, server=None), ["umount /bed/hdd"]),
@@ -381,9 +381,9 @@ def test_every_path_of_every_step_is_in_the_folder_or_is_the_kernels(groups):
 
 def paths_of(step):
     """What a program takes for paths: all but its name, its flags, and the figures and words that belong to them."""
-    if isinstance(step, Write):
+    if isinstance(step, WriteStep):
         return [step.path]
-    if isinstance(step, Call):
+    if isinstance(step, CallStep):
         return [each for each in step.call.args if isinstance(each, Path)]
     return [
         Path(word) for word in step.command[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)

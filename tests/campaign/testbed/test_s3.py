@@ -108,7 +108,7 @@ def gateway(tmp_path):
 def test_an_order_that_fails_says_why(gateway, monkeypatch):
     for code, said in ((0, "well"), (1, "")):
         done = SimpleNamespace(returncode=code, stdout=said, stderr="no\nsuch pool")
-        monkeypatch.setattr(ceph.programs, "run", lambda words, done=done, **_: done)
+        monkeypatch.setattr(ceph.programs, "run_program", lambda words, done=done, **_: done)
         if not code:
             assert gateway.tell("osd", "new") == "well"
             continue
@@ -121,7 +121,7 @@ def test_the_disk_of_the_store_is_its_loop_device_or_else_its_file(gateway, monk
     block, found = gateway.private / "osd/block", []
     for device in ("/dev/loop7", "", "/dev/loop8"):
         done = SimpleNamespace(stdout=f"{device}\n")
-        monkeypatch.setattr(ceph.programs, "run", lambda *_, done=done, **__: done)
+        monkeypatch.setattr(ceph.programs, "run_program", lambda *_, done=done, **__: done)
         gateway.link()
         found.append(str(block.readlink()))
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from campaign.testbed import apply, serving
-from campaign.testbed.serving import Window
+from campaign.testbed.serving import ServingInterval
 from jobs.system.layers import account_of_storage
 from tests.campaign.testbed.testbeds import SMALL
 
@@ -16,10 +16,14 @@ OWNER = (1234, 2345)
 
 
 def test_the_costs_are_those_of_the_middle_window_without_what_the_kernel_does_when_idle():
-    idle = [Window(0.5, cpu_s) for cpu_s in (0.05, 0.9, 0.04)]  # 0.1 of a processor, but for a burst
-    small = [Window(2.0, 0.2 + cost * 1000, 1000) for cost in (3e-5, 2e-5, 0.1)]
-    large = [Window(1.0, 0.1 + 200 * 3e-5 + cost * 2, 200, 2.0) for cost in (0.25, 0.01, 0.75)]
-    written = [Window(1.0, 0.05, 10, 1.0), Window(1.0, 0.0, 10, 1.0), Window(1.0, 0.0, 0, 0.0)]
+    idle = [ServingInterval(0.5, cpu_s) for cpu_s in (0.05, 0.9, 0.04)]  # 0.1 of a processor, but for a burst
+    small = [ServingInterval(2.0, 0.2 + cost * 1000, 1000) for cost in (3e-5, 2e-5, 0.1)]
+    large = [ServingInterval(1.0, 0.1 + 200 * 3e-5 + cost * 2, 200, 2.0) for cost in (0.25, 0.01, 0.75)]
+    written = [
+        ServingInterval(1.0, 0.05, 10, 1.0),
+        ServingInterval(1.0, 0.0, 10, 1.0),
+        ServingInterval(1.0, 0.0, 0, 0.0),
+    ]
 
     found = serving.costs_of_windows(idle, small, large, written)
 

@@ -18,7 +18,7 @@ from campaign.config.collect import collect_points
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, Speed, StorageRequest
-from campaign.testbed.state import Server, inspect_testbed
+from campaign.testbed.state import ModelServer, inspect_testbed
 from jobs.system.device import mount_of
 from jobs.system.layers import emulated_storage
 from tests.campaign.command_line import TINY
@@ -57,7 +57,9 @@ def test_devices_are_given_in_their_order_and_a_server_is_known_by_the_folder_th
     assert numbers == sorted(numbers)
     assert state.foreign_names == ("hdd.model", "storage_model-0")
     assert state.storages["ssd"].server is None
-    assert state.storages["hdd"].server == Server(server.pid, "storage_model-0", ("kind=disk", "rpm=7200"), faults=None)
+    assert state.storages["hdd"].server == ModelServer(
+        server.pid, "storage_model-0", ("kind=disk", "rpm=7200"), faults=None
+    )
 
 
 def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):

@@ -7,7 +7,7 @@ import pytest
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed import throttle
 from campaign.testbed.spec import Speed
-from campaign.testbed.throttle import Blkio, Io
+from campaign.testbed.throttle import CgroupV1Limits, CgroupV2Limits
 from tests.campaign.testbed.testbeds import HDD, texts
 
 LIMITS = HDD.limits()
@@ -65,7 +65,7 @@ def v2(tmp_path):
 def test_version_1_is_found_by_its_controller(v1):
     found = v1(read_bps="7:0 163000000\n253:0 5\n", write_iops="7:0 9\n")
 
-    assert isinstance(found, Blkio)
+    assert isinstance(found, CgroupV1Limits)
     assert found.limits == {"7:0": {"read_bps": 163_000_000, "write_iops": 9}, "253:0": {"read_bps": 5}}
 
 
@@ -91,7 +91,7 @@ def test_bounds_that_are_in_force_need_nothing(v1, v2):
 def test_version_2_throttles_each_group_below_the_root(v2, tmp_path):
     found = v2(user="", system=f"{LINE}\n", machine="7:0 rbps=5 wbps=max riops=max wiops=max\n")
 
-    assert isinstance(found, Io)
+    assert isinstance(found, CgroupV2Limits)
     assert found.doubts == ()
     assert texts([found.steps("7:0", LIMITS)]) == [
         f"echo '{LINE}' > {tmp_path}/cgroup/{name}.slice/io.max" for name in ("machine", "user")

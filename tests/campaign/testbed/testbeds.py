@@ -12,8 +12,8 @@ import pytest
 
 from campaign.testbed import apply, serving, throttle
 from campaign.testbed.spec import GB, Speed, StorageRequest
-from campaign.testbed.state import Loop, Storage, TestbedState
-from campaign.testbed.throttle import Blkio
+from campaign.testbed.state import LoopDevice, StorageState, TestbedState
+from campaign.testbed.throttle import CgroupV1Limits
 
 BED = Path("/bed")
 HDD, SSD = Speed(163.0, 133.14), Speed(280.55, 195.05)
@@ -27,7 +27,7 @@ def requests(**changes):
 
 
 def storage(name, **changes):
-    return Storage(BED / f"{name}.img", BED / name, **changes)
+    return StorageState(BED / f"{name}.img", BED / name, **changes)
 
 
 def up_and_running(name, loop, speed, owner=(1000, 1000), **changes):
@@ -49,7 +49,7 @@ def bed_state(storages=None, *, numbers=None, device_limits=None, exists=True, *
         name: StorageRequest(speed).facts(name) for name, speed in (("hdd", HDD), ("ssd", SSD)) if name in storages
     }
     marker = None if numbers is None else {"schema": 1, "storages": storage_facts, "boot_id": BOOT, "numbers": numbers}
-    free_loops = tuple(Loop(f"/dev/loop{n}", f"7:{n}") for n in range(3, 9))
+    free_loops = tuple(LoopDevice(f"/dev/loop{n}", f"7:{n}") for n in range(3, 9))
     facts = {
         "folder": BED,
         "exists": exists,
@@ -59,7 +59,7 @@ def bed_state(storages=None, *, numbers=None, device_limits=None, exists=True, *
         "storages": storages,
     }
     facts |= {
-        "device_limits": device_limits or Blkio(Path("/blkio"), {}),
+        "device_limits": device_limits or CgroupV1Limits(Path("/blkio"), {}),
         "free_loops": free_loops,
         "free_bytes": 100 * GB,
         "boot_id": BOOT,
@@ -69,7 +69,7 @@ def bed_state(storages=None, *, numbers=None, device_limits=None, exists=True, *
 
 def limited(*pairs):
     """Version 1 with bounds for these devices."""
-    return Blkio(Path("/blkio"), {number: speed.limits() for number, speed in pairs})
+    return CgroupV1Limits(Path("/blkio"), {number: speed.limits() for number, speed in pairs})
 
 
 def texts(groups):

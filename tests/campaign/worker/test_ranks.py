@@ -13,9 +13,9 @@ import pytest
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.worker import ranks
 from campaign.worker.ranks import Leader, RankLostError
-from campaign.worker.runner import Outcome, failed_with_another
+from campaign.worker.runner import RankOutcome, failed_with_another
 from jobs.channel import Channel, ClosedError
-from jobs.ranks.peers import MAGIC, NONCE_BYTES, connect, derived
+from jobs.ranks.peers import MAGIC, NONCE_BYTES, connect, derived_secret
 from tests.campaign.fake_template import FakeTemplate, failed, figures
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.ranks.strangers import silent
@@ -42,7 +42,7 @@ class Slow(FakeTemplate):
             self._channel.receive(SOON_S)
         self._channel.close()
         run = failed("the template process was killed") if self.was_stopped else self._run
-        return [Outcome(run, 0.0, failed_with_another(run))]
+        return [RankOutcome(run, 0.0, failed_with_another(run))]
 
     def stop(self):
         self.was_stopped = True
@@ -258,7 +258,7 @@ def test_no_secret_goes_to_another_node_and_its_rank_has_that_of_the_hub(work_li
             request["rank"]["secret"] = leader.hub_secret
         leader.run(requests, [tmp_path / "a.log", tmp_path / "b.log"], 5.0)
 
-    assert [template.asked[0][0]["rank"]["secret"] for template in templates] == [derived(secret, "hub")] * 2
+    assert [template.asked[0][0]["rank"]["secret"] for template in templates] == [derived_secret(secret, "hub")] * 2
     assert any('"do": "run"' in text for text in sent)
     assert not any(secret in text or leader.hub_secret in text for text in sent)
 
@@ -362,7 +362,7 @@ def test_a_node_that_works_for_long_is_waited_for_and_one_that_stalls_is_lost(st
 def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it_and_let_go(work_list, tmp_path, monkeypatch):
     kernels, held = iter(["first", "other", "other"]), []
     is_first = lambda: threading.current_thread() is threading.main_thread()  # noqa: E731
-    monkeypatch.setattr(ranks, "boot", lambda: "first" if is_first() else next(kernels, "first"))
+    monkeypatch.setattr(ranks, "boot_id", lambda: "first" if is_first() else next(kernels, "first"))
 
     @contextlib.contextmanager
     def locked(path):
@@ -370,7 +370,7 @@ def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it_and_let_go(work
         yield
         held.remove(path)
 
-    monkeypatch.setattr(ranks.locks, "locked", locked)
+    monkeypatch.setattr(ranks.locks, "acquire_lock", locked)
     with job_of(work_list, *[Slow() for _ in range(4)]) as leader:
         leader.gather()
         with leader.hold_storages(tmp_path / "lock"):

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from campaign.worker import runner
-from campaign.worker.runner import Outcome, Ranks
+from campaign.worker.runner import RankOutcome, RanksOfRun
 from jobs.judging.judge import judged_run
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
 from tests.campaign.fake_template import failed, figures
 from tests.campaign.work_lists import compose
@@ -17,9 +17,9 @@ ALONE = {"status": "failed", "end": {"code": "ranks_parted", "words": "rank 1 ha
 
 def run(tmp_path, *outcomes, **conduct):
     asked = []
-    ended = [Outcome(run, place + 1.0, *alone) for place, (run, *alone) in enumerate(outcomes)]
+    ended = [RankOutcome(run, place + 1.0, *alone) for place, (run, *alone) in enumerate(outcomes)]
     addresses = [f"127.0.0.{rank + 1}" for rank in range(len(outcomes))]
-    ranks = Ranks(addresses, "5e", lambda *words: asked.append(words) or ended)
+    ranks = RanksOfRun(addresses, "5e", lambda *words: asked.append(words) or ended)
     point = compose("nodes=2", "sync=barrier", *(f"{key}={value}" for key, value in conduct.items()))
     request = {
         "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync", "storage")},
@@ -80,14 +80,14 @@ def test_the_rank_that_failed_by_itself_says_why_and_not_those_who_heard_of_it(t
     _, found = run(tmp_path, *outcomes)
 
     assert (found["status"], found["end"]) == ("failed", {"code": "killed", "number": 9, "rank": cause})
-    assert sentence(found["end"]) == f"rank {cause}: killed by signal 9 (SIGKILL)"
+    assert run_end_sentence(found["end"]) == f"rank {cause}: killed by signal 9 (SIGKILL)"
     assert found["log"] == ["run-3.log", "run-3-rank1.log"][cause]
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_all_ranks_may_be_on_this_machine(size, tmp_path):
     asked = []
-    template = SimpleNamespace(run_together=lambda *words: asked.append(words) or [Outcome({}, 0.0)] * size)
+    template = SimpleNamespace(run_together=lambda *words: asked.append(words) or [RankOutcome({}, 0.0)] * size)
 
     ranks = runner.local_ranks(template, size)
 

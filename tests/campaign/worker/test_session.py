@@ -191,7 +191,8 @@ def test_nodes_of_one_kind_share_a_cell_where_they_share_the_storage(shared, asi
 def test_data_that_only_the_node_can_make_is_made_there(folder, one, monkeypatch):
     data, one["cells"][0]["dataset"] = one["cells"][0]["dataset"], None
     monkeypatch.setattr(
-        "campaign.storage.datasets.on_this_node", lambda settings, where, progress: {**data, "checksum": "made here"}
+        "campaign.storage.datasets.dataset_on_this_node",
+        lambda settings, where, progress: {**data, "checksum": "made here"},
     )
 
     template, (recorded,) = walk(folder, one)
@@ -269,14 +270,14 @@ def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monke
     path = folder.record(work["cells"][0]["id"])
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    open_file = files.opened
+    open_file = files.open_file
 
     def fails(file, *words, **named):
         if file == path:
             raise OSError(errno.EIO, "injected")
         return open_file(file, *words, **named)
 
-    monkeypatch.setattr(files, "opened", fails)
+    monkeypatch.setattr(files, "open_file", fails)
 
     with pytest.raises(record.UnreadableRecordError):
         walk(folder, work)
@@ -296,7 +297,7 @@ def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_othe
     def refuse(settings, where, progress):
         raise UsageError("iterations=9 need 72 images, the dataset has 24", "iterations=3 or fewer")
 
-    monkeypatch.setattr("campaign.storage.datasets.on_this_node", refuse)
+    monkeypatch.setattr("campaign.storage.datasets.dataset_on_this_node", refuse)
     _, records = walk(folder, work)
     refused = records[cell]
     work["cells"][cell]["dataset"] = data

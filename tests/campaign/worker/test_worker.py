@@ -13,7 +13,7 @@ from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from campaign.worker.ranks import RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.session import WorkerStoppedError
@@ -47,7 +47,7 @@ def test_where_any_cell_needs_a_gpu_it_is_looked_for_before_all_runs(answer, is_
     with nullcontext() if is_there else pytest.raises(EnvironmentFaultError, match="no GPU is visible"):
         Worker(folder, work, template).run_all()
 
-    assert template.asked[0][2:] == (120.0, "jobs.benchmarks.accelerator:probe")
+    assert template.asked[0][2:] == (120.0, "jobs.benchmarks.accelerator:probe_accelerator")
     assert len(template.asked) == (19 if is_there else 1)
 
 
@@ -265,7 +265,7 @@ def test_a_list_may_be_walked_by_hand(name, code, work, listed):
 
 def test_a_campaign_is_known_by_its_first_request(folder, work):
     first, later, other = (
-        Request(folder, work["conduct"], token, UTC, (), first=first)
+        CampaignCall(folder, work["conduct"], token, UTC, (), first=first)
         for token, first in (("first", ""), ("second", "first"), ("second", ""))
     )
 

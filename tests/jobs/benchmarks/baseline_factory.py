@@ -5,7 +5,7 @@ import copy
 from jobs import run
 from jobs.benchmarks import baseline
 from jobs.benchmarks.engines import datafile
-from jobs.benchmarks.engines.engine import Order
+from jobs.benchmarks.engines.engine import EngineOrder
 from tests.jobs.jobs_factory import judged_in_time
 
 MIB = 1 << 20
@@ -13,12 +13,12 @@ MIB = 1 << 20
 
 def order(file, access="read", *, size=8 * MIB, block=MIB, **more):
     """Return what an engine is to do to a file."""
-    return Order(access, file, size, block, **{"direct": True, **more})
+    return EngineOrder(access, file, size, block, **{"direct": True, **more})
 
 
 def read_file(folder, mib=8):
     """Return a file of random bytes on the device, as campaigns make it."""
-    return datafile.made(datafile.own_folder(folder / "baseline"), mib * MIB, lambda *_: None)
+    return datafile.make_data_file(datafile.own_folder(folder / "baseline"), mib * MIB, lambda *_: None)
 
 
 def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes):

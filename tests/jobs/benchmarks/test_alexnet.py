@@ -8,7 +8,7 @@ import pytest
 
 from jobs import checks
 from jobs.benchmarks import accelerator, alexnet_network
-from jobs.benchmarks.alexnet import Training
+from jobs.benchmarks.alexnet import AlexNetTraining
 from tests.jobs.jobs_factory import Tensor, make_alexnet_settings, make_settings, truncate, write_classes
 
 CLASSES = 4
@@ -71,8 +71,10 @@ def test_only_whole_batches_are_trained_and_more_than_there_is_is_never_complete
 def test_the_whole_batches_of_an_epoch_are_asked_for_or_so_many_and_at_least_one(files, batch_size, iterations, asked):
     settings = {"iterations": iterations, "batch_size": batch_size, "checkpoint": {"every": 2}}
 
-    assert Training.images_asked(settings, files) == asked
-    assert Training.to_save({**settings, "benchmark": SMALL}, [Path(f"{each % 3}/x") for each in range(files)]) == (
+    assert AlexNetTraining.count_images_read(settings, files) == asked
+    assert AlexNetTraining.to_save(
+        {**settings, "benchmark": SMALL}, [Path(f"{each % 3}/x") for each in range(files)]
+    ) == (
         asked // batch_size // 2,
         alexnet_network.state_bytes(SMALL, min(3, files)),
     )
@@ -180,7 +182,7 @@ def test_an_emulated_step_takes_its_time_and_leaves_the_processor_alone(job, pat
 def test_an_emulated_step_takes_the_batch_whole_within_its_time(clock):
     images, labels, began = Tensor(np.zeros(10)), Tensor(np.zeros(2)), clock.now()
 
-    loss = accelerator.emulated(0.05)(images, labels)
+    loss = accelerator.emulated_step(0.05)(images, labels)
 
     assert clock.now() - began == pytest.approx(0.05)
     assert (images.copies, labels.copies, loss) == (1, 1, None)

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.benchmarks.engines import builtin, datafile
 from jobs.benchmarks.engines import engine as engines
-from jobs.benchmarks.engines.engine import Outcome
+from jobs.benchmarks.engines.engine import EngineOutcome
 from jobs.errors import EngineError
 from jobs.system import page_cache
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
@@ -53,7 +53,7 @@ def test_a_cold_read_is_valid_and_each_of_its_bytes_came_from_the_device(file):
 
 @pytest.mark.shows("benchmark.transfer_mib")
 def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_asked_for(file, asked):
-    builtin.run(order(file, block=2 * MIB))
+    builtin.run_builtin(order(file, block=2 * MIB))
 
     assert [(offset, size) for offset, size, _ in asked] == [(MIB * at, 2 * MIB) for at in range(0, 10, 2)]
 
@@ -90,7 +90,7 @@ def test_what_lies_in_the_place_of_the_file_is_written_anew_and_never_through_a_
 
 def test_no_page_of_a_written_file_is_another_one_again_and_none_can_be_made_smaller(disk):
     file = disk / "written.bin"
-    builtin.run(order(file, "write"))
+    builtin.run_builtin(order(file, "write"))
 
     written = file.read_bytes()
 
@@ -105,7 +105,7 @@ def test_random_reads_take_each_block_once_at_places_that_follow_from_the_seed(f
     places = {}
     for seed in (1, 1, 2):
         asked.clear()
-        outcome = builtin.run(order(file, "random_read", block=12_288, seed=seed))
+        outcome = builtin.run_builtin(order(file, "random_read", block=12_288, seed=seed))
         places.setdefault(seed, []).append([offset // 12_288 for offset, *_ in asked])
         assert {size for _, size, _ in asked} == {12_288}
         assert outcome.moved_bytes == blocks * 12_288
@@ -125,7 +125,7 @@ def test_as_many_readers_as_threads_read_at_once(file, monkeypatch):
         return real(fd, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", preadv)
-    outcome = builtin.run(order(file, "random_read", threads=3))
+    outcome = builtin.run_builtin(order(file, "random_read", threads=3))
 
     assert (outcome.requests, len(seen)) == (8, 3)
 
@@ -200,7 +200,9 @@ def test_a_file_that_is_shorter_than_asked_for_is_no_baseline(file):
 
 
 def test_bytes_that_did_not_come_to_the_device_make_a_write_invalid(disk, monkeypatch):
-    monkeypatch.setattr(builtin, "_write", lambda order: Outcome(order.file_bytes, 8, 1e-9, "1", {"transfer_s": 1e-9}))
+    monkeypatch.setattr(
+        builtin, "_write", lambda order: EngineOutcome(order.file_bytes, 8, 1e-9, "1", {"transfer_s": 1e-9})
+    )
     file = datafile.own_folder(disk / "baseline") / "written.bin"
     monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
 
@@ -210,7 +212,7 @@ def test_bytes_that_did_not_come_to_the_device_make_a_write_invalid(disk, monkey
     assert check(figures, "reached_device")["passed"] is False
 
 
-GOOD = Outcome(8 * MIB, 8, 2.0, "1")
+GOOD = EngineOutcome(8 * MIB, 8, 2.0, "1")
 
 
 @pytest.mark.parametrize(
@@ -230,13 +232,13 @@ GOOD = Outcome(8 * MIB, 8, 2.0, "1")
     ],
 )
 def test_an_engine_that_contradicts_itself_is_not_believed(tmp_path, changed, elapsed_s, rate, word):
-    outcome = Outcome(**{**vars(GOOD), **changed, "rate": rate})
+    outcome = EngineOutcome(**{**vars(GOOD), **changed, "rate": rate})
 
     if word is None:
-        assert engines.believe(outcome, order(tmp_path), elapsed_s) == outcome
+        assert engines.require_credible(outcome, order(tmp_path), elapsed_s) == outcome
     else:
         with pytest.raises(EngineError, match=word):
-            engines.believe(outcome, order(tmp_path), elapsed_s)
+            engines.require_credible(outcome, order(tmp_path), elapsed_s)
 
 
 @pytest.mark.shows("benchmark.engine")
@@ -256,7 +258,7 @@ def test_the_engine_is_ior_or_else_fio_or_else_our_own(programs, access, engine,
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert engines.chosen("auto", access) == engine
+    assert engines.choose_engine("auto", access) == engine
     if not programs:
         with pytest.raises(EngineError, match=r"engine=fio: there is no program fio"):
-            engines.chosen("fio", access)
+            engines.choose_engine("fio", access)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jobs.benchmarks import climate
-from jobs.benchmarks.climate_data import TRAIN, VALIDATION, Rules
-from jobs.data.make import make
-from jobs.data.manifest import scan
+from jobs.benchmarks.climate_data import TRAIN, VALIDATION, ClimateRules
+from jobs.data.make import make_dataset
+from jobs.data.manifest import scan_folder
 from jobs.data.readers import READERS
 from jobs.data.synthetic_hdf5 import ClimateSpec
 from jobs.events import posix_window, tensorflow_trace
@@ -32,8 +32,8 @@ PREDICTED = (
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("climate") / "climate"
-    make(folder, SPEC, name="climate", processes=1)
-    page_cache.sync(folder)
+    make_dataset(folder, SPEC, name="climate", processes=1)
+    page_cache.sync_file_system(folder)
     return folder
 
 
@@ -72,7 +72,7 @@ def test_each_reader_reads_what_was_predicted_cold(run, reader, made, tmp_path, 
     reads = log.events.of("kind", "read")
     assert reads["bytes"].sum() == figures["bytes_read"] + figures["bytes_ahead"] == 56 * IMAGE
     by = reads.texts("phase")
-    names, rules = sorted(path.name for path in made.glob("data-*.h5")), Rules(31, 1, 0, 2, 1, None, 1)
+    names, rules = sorted(path.name for path in made.glob("data-*.h5")), ClimateRules(31, 1, 0, 2, 1, None, 1)
     for phase in (TRAIN, VALIDATION):
         read = {Path(file).name for file, its in zip(reads.texts("file"), by, strict=True) if its == phase}
         assert read == {names[file] for file in rules.share(phase)}
@@ -164,11 +164,11 @@ def test_copies_on_a_fast_storage_are_what_a_staged_run_reads(run, made, disk, t
 def test_what_ranks_have_staged_is_added_up_and_took_as_long_as_the_last():
     ranks = [dict(zip(STAGED, values, strict=True)) for values in ((2.0, 3, 4_000_000, 0), (4.0, 2, 1_000_000, 1))]
 
-    whole = climate.BENCHMARK.combined(ranks)
+    whole = climate.BENCHMARK.combined_metrics(ranks)
 
     assert [whole[key] for key in STAGED] == [4.0, 5, 5_000_000, 1]
     assert whole["stage_mb_per_s"] == 1.25
-    assert climate.BENCHMARK.combined([{}, {}]) == {}
+    assert climate.BENCHMARK.combined_metrics([{}, {}]) == {}
 
 
 def test_a_users_own_files_are_read_by_the_name_of_their_data_set(run, tmp_path):
@@ -177,7 +177,7 @@ def test_a_users_own_files_are_read_by_the_name_of_their_data_set(run, tmp_path)
     for number in range(12):
         with h5py.File(folder / f"{number}.h5", "w") as file:
             file["group/x"] = np.full((3, 5), number, "f8")
-    (folder / "manifest.json").write_text(scan(folder, "group/x").to_json(), encoding="utf-8")
+    (folder / "manifest.json").write_text(scan_folder(folder, "group/x").to_json(), encoding="utf-8")
 
     figures = run(folder, dataset={"name": "folder", "path": str(folder), "hdf5": "group/x"}, channels=[0, 2])
 
@@ -189,7 +189,7 @@ def test_a_users_own_files_are_read_by_the_name_of_their_data_set(run, tmp_path)
 def test_a_file_that_is_not_as_the_others_is_named(run, made, tmp_path, what):
     folder = shutil.copytree(made, tmp_path / "odd")
     names = sorted(path.name for path in folder.glob("data-*.h5"))
-    odd = folder / names[Rules(31, 1, 0, 1, 1, None, 1).share(TRAIN)[3]]
+    odd = folder / names[ClimateRules(31, 1, 0, 1, 1, None, 1).share(TRAIN)[3]]
     if what == "garbage":
         odd.write_bytes(b"no HDF5")
     else:

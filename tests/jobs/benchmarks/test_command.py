@@ -34,7 +34,7 @@ def data(disk):
     folder.mkdir()
     for number in range(6):
         (folder / f"{number}.bin").write_bytes(os.urandom(MB))
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return folder
 
 
@@ -45,11 +45,11 @@ def execute(disk):
     def execute(data, script, *words, cache="cold", limit_s=None, python=(sys.executable, "-c"), **own):
         held = disk / "held"
         held.mkdir(exist_ok=True)
-        (held / manifest.MANIFEST_NAME).write_text(manifest.scan(data, any_kind=True).to_json())
+        (held / manifest.MANIFEST_NAME).write_text(manifest.scan_folder(data, any_kind=True).to_json())
         settings = {**command.BENCHMARK.defaults, "cache": cache, "profile": {"posix": own.pop("posix", "none")}}
         settings["benchmark"] = settings["benchmark"] | {"argv": [*python, script, *words, "{data}"], **own}
         file = str(disk / "calls.npz")
-        request = request_of(manifest.top_of(data), settings, manifest=str(held), limit_s=limit_s, profile=file)
+        request = request_of(manifest.manifest_root(data), settings, manifest=str(held), limit_s=limit_s, profile=file)
         return judged_in_time(lambda: run.execute(request), request)
 
     return execute
@@ -102,7 +102,7 @@ def test_data_that_hold_nothing_are_none(tmp_path):
 
     for path in (tmp_path, tmp_path / "empty.bin"):
         with pytest.raises(DatasetError, match="no files with content"):
-            manifest.scan(path, any_kind=True)
+            manifest.scan_folder(path, any_kind=True)
 
 
 def test_reading_past_the_page_cache_cannot_be_told_from_reading_nothing_and_is_no_fault(data, execute):
@@ -154,17 +154,17 @@ def test_data_are_a_single_file_or_the_files_of_a_list_and_a_link_leads_to_them(
 
     assert (one["data_bytes"], linked["data_bytes"]) == (MB, 6 * MB)
     assert (one["status"], linked["status"]) == ("valid", "valid"), (one["reason"], linked["reason"])
-    assert [file.name for file in manifest.scan(data, any_kind=True, listed=names).files] == ["1.bin", "4.bin"]
+    assert [file.name for file in manifest.scan_folder(data, any_kind=True, listed=names).files] == ["1.bin", "4.bin"]
     for odd in ("../other", ""):
         names.write_text(f"1.bin\n{odd}\n")
         with pytest.raises(DatasetError, match=f"names '{odd}', which is no file below"):
-            manifest.scan(data, any_kind=True, listed=names)
+            manifest.scan_folder(data, any_kind=True, listed=names)
 
 
 def test_of_two_names_of_one_file_one_counts(data):
     os.link(data / "0.bin", data / "again.bin")
 
-    assert len(command.data_files(data, manifest.scan(data, any_kind=True))) == 6
+    assert len(command.data_files(data, manifest.scan_folder(data, any_kind=True))) == 6
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_the_rate_is_a_number_that_the_program_prints(data, execute):
 
 def test_what_is_found_must_be_a_number():
     with pytest.raises(ProgramError, match="no number"):
-        user_program.printed("loss nan_\n", "loss (.*)", "last")
+        user_program.read_printed_number("loss nan_\n", "loss (.*)", "last")
 
 
 @pytest.mark.shows("benchmark.begins")
@@ -324,7 +324,7 @@ def test_a_program_that_takes_no_hooks_has_no_profile(environment, data, execute
 
     assert figures["status"] == "failed"
     assert "took no hooks" in figures["reason"]
-    monkeypatch.setattr(build, "build", lambda: (_ for _ in ()).throw(build.BuildError("no C compiler")))
+    monkeypatch.setattr(build, "build_library", lambda: (_ for _ in ()).throw(build.BuildError("no C compiler")))
     assert "profiler cannot be used: no C compiler" in execute(data, READ, posix="counters")["reason"]
 
 

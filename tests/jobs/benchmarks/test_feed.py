@@ -11,7 +11,7 @@ from jobs import checks
 from jobs.benchmarks import emulated_accelerators, feed
 from jobs.benchmarks.emulated_accelerators import Plan, Sample
 from jobs.checks import Limits
-from jobs.data.manifest import MANIFEST_NAME, scan
+from jobs.data.manifest import MANIFEST_NAME, scan_folder
 from jobs.judging.judge import judged_run
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import check, request_of
@@ -35,7 +35,7 @@ def files(disk):
     rng = np.random.default_rng(0)
     for number in range(FILES):
         (folder / f"{number:02}.bin").write_bytes(rng.bytes(BYTES + number))
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return folder
 
 
@@ -45,7 +45,7 @@ def emulate(template, files, tmp_path):
         held = tmp_path / "held"
         held.mkdir(exist_ok=True)
         if not (listing := held / MANIFEST_NAME).exists():
-            listing.write_text(scan(files, any_kind=True).to_json())
+            listing.write_text(scan_folder(files, any_kind=True).to_json())
         request = request_of(files, settings(**changes), manifest=str(held))
         return template.run(request, tmp_path / "run.log", 60)
 
@@ -230,7 +230,7 @@ def test_the_worst_accelerator_of_all_nodes_decides():
         }
         for shares in ([95.0, 93.0], [94.0, 90.0])
     ]
-    together = feed.BENCHMARK.combined(nodes)
+    together = feed.BENCHMARK.combined_metrics(nodes)
 
     assert (together["au_percent"], together["au_mean_percent"], together["late_share"]) == (90.0, 93.0, 0.0095)
     assert together["cpu_wait_percent"] == 9.0, "of the worst one"

@@ -11,8 +11,8 @@ import pytest
 from campaign.worker import runner
 from jobs.benchmarks import hepcnn
 from jobs.data import staged_copies
-from jobs.data.make import make
-from jobs.data.manifest import load
+from jobs.data.make import make_dataset
+from jobs.data.manifest import load_manifest
 from jobs.data.synthetic_hdf5 import HepSpec
 from jobs.events import posix_window
 from jobs.events.read_time_logs import read_logs
@@ -28,8 +28,8 @@ PREDICTED = ("counts_as_predicted", "bytes_as_predicted", "cold_as_predicted", "
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hep") / "hep"
-    make(folder, SPEC, name="hep", processes=1)
-    page_cache.sync(folder)
+    make_dataset(folder, SPEC, name="hep", processes=1)
+    page_cache.sync_file_system(folder)
     return folder
 
 
@@ -77,8 +77,8 @@ def test_files_that_have_copies_are_read_from_these(run, made, tmp_path):
     copy, listed = tmp_path / "fast/train/train_0001.h5", tmp_path / "all.json"
     copy.parent.mkdir(parents=True)
     shutil.copy2(made / "train/train_0001.h5", copy)
-    page_cache.sync(copy.parent)
-    size, changed = staged_copies.identity(copy)
+    page_cache.sync_file_system(copy.parent)
+    size, changed = staged_copies.file_identity(copy)
     told = {"source": str(made), "copies": str(tmp_path / "fast"), "root": str(tmp_path)}
     files = [["train/train_0001.h5", size, changed]]
     listed.write_text(json.dumps({"schema": staged_copies.SCHEMA, **told, "files": files}))
@@ -143,8 +143,8 @@ def test_a_real_network_learns_and_repeats_itself(run, made, tmp_path):
     for path in folder.rglob("*.h5"):
         with h5py.File(path, "r+") as file:  # a signal that a network of five filters finds
             file["data"][:] = file["label"][:][:, None, None, None] * np.float32(1)
-    sizes = {entry.name: (folder / entry.name).stat().st_size for entry in load(folder).files}
-    assert sizes == {entry.name: entry.size for entry in load(folder).files}
+    sizes = {entry.name: (folder / entry.name).stat().st_size for entry in load_manifest(folder).files}
+    assert sizes == {entry.name: entry.size for entry in load_manifest(folder).files}
 
     first = run(folder, ("cpu", None), epochs=20, learning_rate=0.02, dropout=0.0)
     other = run(folder, ("cpu", None), epochs=20, learning_rate=0.02, dropout=0.0)

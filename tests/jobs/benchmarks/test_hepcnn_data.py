@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.benchmarks import hepcnn_data
-from jobs.benchmarks.hepcnn_data import PHASES, Files, Rules, every_sample_once, load_bytes
+from jobs.benchmarks.hepcnn_data import PHASES, HepRules, PhaseFiles, first_sample_fault, load_bytes
 
-NERSC = Rules(Files(1024, 709), Files(1024, 94), 64, epochs=5, batch_size=128, shuffle="local", seed=54321)
+NERSC = HepRules(PhaseFiles(1024, 709), PhaseFiles(1024, 94), 64, epochs=5, batch_size=128, shuffle="local", seed=54321)
 
 
 @st.composite
 def rules(draw):
     ranks = draw(st.integers(1, 4))
-    train, validation = (Files(draw(st.integers(least, 9)), draw(st.integers(1, 7))) for least in (ranks, 0))
+    train, validation = (PhaseFiles(draw(st.integers(least, 9)), draw(st.integers(1, 7))) for least in (ranks, 0))
     batch = draw(st.integers(1, max(1, train.number // ranks * train.samples)))
     words = {"epochs": draw(st.integers(1, 4)), "shuffle": draw(st.sampled_from(["none", "local", "global"]))}
-    return Rules(train, validation, ranks, batch_size=batch, seed=draw(st.integers(0, 99)), **words)
+    return HepRules(train, validation, ranks, batch_size=batch, seed=draw(st.integers(0, 99)), **words)
 
 
-class _OneMoreStep(Rules):
+class _OneMoreStep(HepRules):
     """As their runs with global shuffling on 64 to 256 nodes were."""
 
     @property
@@ -40,7 +40,7 @@ class _OneMoreStep(Rules):
 )  # fmt: skip
 def test_the_counts_are_those_of_nerscs_workbooks(nodes, reads, steps, shuffled):
     local = replace(NERSC, ranks=nodes)
-    longer = _OneMoreStep if nodes < 512 else Rules
+    longer = _OneMoreStep if nodes < 512 else HepRules
     all_over = longer(NERSC.train, NERSC.validation, nodes, 5, 128, "global", 54321)
 
     assert (local.steps, local.count() * nodes) == (steps, reads)
@@ -162,13 +162,13 @@ def delivered(rules):
     ],
 )
 def test_a_sample_that_did_not_come_once_is_told(rank, file, count, said):
-    rules = Rules(Files(5, 5), Files(0, 0), 2, epochs=4, batch_size=5, shuffle="none", seed=0)
+    rules = HepRules(PhaseFiles(5, 5), PhaseFiles(0, 0), 2, epochs=4, batch_size=5, shuffle="none", seed=0)
     found = delivered(rules)
-    assert every_sample_once(rules, found) == ""
+    assert first_sample_fault(rules, found) == ""
 
     found[rank][1][file] = count
 
-    assert every_sample_once(rules, found) == said
+    assert first_sample_fault(rules, found) == said
 
 
 ROWS = [  # of a load: phase, what of its file was in memory, and the seconds of its read
@@ -194,7 +194,7 @@ def test_of_ranks_loads_are_added_up_seconds_are_means_and_medians_those_of_the_
     ranks = [dict(zip(names, row, strict=True)) for row in values.tolist()]
     del ranks[1]["train_cold_read_s"]  # it had no such load
 
-    found = hepcnn_data.together(ranks)
+    found = hepcnn_data.combine_load_metrics(ranks)
 
     sums, (means, median) = values.sum(axis=0), (values.mean(axis=0), np.median(values[[0, 2, 3], 5]))
     assert found == pytest.approx(dict(zip(names, [*sums[:2], *means[2:5], median], strict=False)))
@@ -215,8 +215,8 @@ def test_of_ranks_loads_are_added_up_seconds_are_means_and_medians_those_of_the_
     ],
 )
 def test_loads_come_from_where_the_rules_say_or_nothing_is_said(cache, shuffle, private, residents, passed):
-    rules = Rules(Files(2, 8), Files(0, 0), 1, epochs=2, batch_size=8, shuffle=shuffle, seed=1)
-    plan = hepcnn_data.Plan(rules, SimpleNamespace(rank=0, private_caches=private), 4, PHASES)
+    rules = HepRules(PhaseFiles(2, 8), PhaseFiles(0, 0), 1, epochs=2, batch_size=8, shuffle=shuffle, seed=1)
+    plan = hepcnn_data.LoadPlan(rules, SimpleNamespace(rank=0, private_caches=private), 4, PHASES)
     loads = rules.loads("train", 0)
     rows = [
         {"phase": "train", "epoch": load.epoch, "file": load.file, "resident": share, "bytes": load_bytes(8, 4)}

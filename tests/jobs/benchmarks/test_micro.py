@@ -100,13 +100,15 @@ def test_ranks_meet_as_often_as_the_one_with_most_batches_has_one_and_the_first_
     clock, monkeypatch, own, others, met
 ):
     rank = Slow(clock, others)
-    monkeypatch.setattr(ranks, "here", lambda: rank)
+    monkeypatch.setattr(ranks, "this_rank", lambda: rank)
     monkeypatch.setattr(images.accelerator, "start_tensorflow", lambda _: "cpu")
     batches = [(Tensor([number]), Tensor([10]), None) for number in range(own)]
-    monkeypatch.setattr(micro.Reading, "built", lambda _: batches)
+    monkeypatch.setattr(micro.ReadingLoop, "build_pipeline", lambda _: batches)
     paths = [Path(str(number)) for number in range(own)]
 
-    figures = micro.Reading(make_settings(batch_size=1), images.Images(Path(), paths, paths)).measure(nullcontext())
+    figures = micro.ReadingLoop(make_settings(batch_size=1), images.RankImages(Path(), paths, paths)).measure(
+        nullcontext()
+    )
 
     assert len(rank.met) == met + 1
     assert [figures[part] for part in ("wall_s", "sync_s")] == pytest.approx([0.03 * met] * 2)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jobs.benchmarks.nersc_trainer import Trainer, alike
+from jobs.benchmarks.nersc_trainer import NerscTrainer, equality_expectations
 from jobs.benchmarks.step_loop import StepLoop
 from jobs.ranks.rank import Rank
 
@@ -22,7 +22,7 @@ class Learner:
         self.applied = [each.tolist() for each in applied]
 
 
-class Learning(Trainer):
+class Learning(NerscTrainer):
     """A training of it, without TensorFlow."""
 
     def __init__(self, rank):
@@ -60,7 +60,7 @@ def test_what_ranks_tell_is_held_against_what_each_was_to_do():
     first, second = "a" * 64, "b" * 64
     reports = [{"steps": steps, "weights": weights} for steps, weights in ((7, first), (6, second), (7, first))]
 
-    found = alike(reports, [7, 8, 9], "2 came twice", "each came once")
+    found = equality_expectations(reports, [7, 8, 9], "2 came twice", "each came once")
 
     assert found == {
         "equal_steps": {"expected": [7, 8, 9], "found": [7, 6, 7], "message": "steps of each rank: 7, 6 of 7"},
@@ -71,7 +71,7 @@ def test_what_ranks_tell_is_held_against_what_each_was_to_do():
             "message": "the weights of the ranks are not the same: aaaaaaaaaaaa, bbbbbbbbbbbb",
         },
     }
-    fine = alike([{"steps": 7, "weights": None}] * 2, [7, 7], "", "each came once")
+    fine = equality_expectations([{"steps": 7, "weights": None}] * 2, [7, 7], "", "each came once")
     assert (fine["every_sample_once"]["message"], "equal_weights" in fine) == ("each came once", False)
-    same = alike([{"steps": 7, "weights": "c"}] * 2, [7, 7], "", "")["equal_weights"]
+    same = equality_expectations([{"steps": 7, "weights": "c"}] * 2, [7, 7], "", "")["equal_weights"]
     assert same["message"] == "the weights of the ranks are the same: c"

@@ -26,14 +26,14 @@ def settings(name, **keys):
     ],
 )
 def test_each_has_a_figure_of_merit_and_what_reads_nothing_claims_nothing_of_the_page_cache(those, figure, claimed):
-    benchmark = registry.of(those)
+    benchmark = registry.benchmark_of(those)
 
     assert (benchmark.figure_of(those["benchmark"]), benchmark.page_cache(those)) == (figure, claimed)
 
 
 @pytest.mark.parametrize("those", [settings("micro"), settings("alexnet")])
 def test_the_spread_of_what_reads_images_is_that_of_images_per_second(those):
-    assert registry.of(those).rate_of(those["benchmark"]).key == "images_per_s"
+    assert registry.benchmark_of(those).rate_of(those["benchmark"]).key == "images_per_s"
 
 
 HEP = {"dataset.train_files": 4, "dataset.samples": 16, "benchmark.epochs": 3, "batch_size": 8, "nodes": 1}
@@ -108,10 +108,13 @@ def test_settings_that_are_legal_alone_and_impossible_together_are_refused_with_
     ],
 )
 def test_what_acts_on_a_cell_follows_from_what_it_does(those, acting, idle, words):
-    benchmark, node = registry.of(those), {**those["benchmark"], "seconds_max": 1, "transfer_mib": 1, "width": 1}
+    benchmark, node = (
+        registry.benchmark_of(those),
+        {**those["benchmark"], "seconds_max": 1, "transfer_mib": 1, "width": 1},
+    )
     node = node if benchmark.name == "baseline" else those["benchmark"]
 
-    found = benchmark.acting(
+    found = benchmark.acting_settings(
         {"storage": {}, **dict.fromkeys(("dataset", "threads", "seed"), 1), **those, "benchmark": node}
     )
     own = ("benchmark", "storage", "cache", *acting)

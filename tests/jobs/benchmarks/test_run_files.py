@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.benchmarks.run_files import staged_in
-from jobs.data.staged_copies import identity
+from jobs.benchmarks.run_files import rank_copies
+from jobs.data.staged_copies import file_identity
 from jobs.errors import DatasetError
 from jobs.system import files, page_cache
 from tests.jobs.jobs_factory import ROOT, fetched, read_all
@@ -21,7 +21,7 @@ SIZES = (0, 1, 4096, 70_001, 1 << 20, 9_999, 5, 300_000)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from jobs.benchmarks.run_files import staged_in
+from jobs.benchmarks.run_files import rank_copies
 from jobs.store import transfer
 from jobs.data import staged_copies
 staged_copies._BATCH_FILES, calls, sync = 3, [], transfer.sync_files
@@ -33,7 +33,7 @@ def killed(*words):
 transfer.sync_files = killed
 source, root = map(Path, sys.argv[1:])
 request = {"settings": {"benchmark": {"stage": str(root)}, "cache": "as_is"}, "dataset": str(source)}
-with staged_in(request, 0, {path: path.stat().st_size for path in sorted(source.glob("*.h5"))}, None):
+with rank_copies(request, 0, {path: path.stat().st_size for path in sorted(source.glob("*.h5"))}, None):
     pass
 """
 
@@ -45,7 +45,7 @@ def originals(tmp_path):
     paths = [tmp_path / "data" / f"{number}.h5" for number in range(len(SIZES))]
     for path, size in zip(paths, SIZES, strict=True):
         path.write_bytes(os.urandom(size))
-    page_cache.sync(tmp_path)
+    page_cache.sync_file_system(tmp_path)
     return paths
 
 
@@ -63,7 +63,7 @@ def stage(originals, fast):
     def one(root=fast, rank=0, cache="as_is", listed_ns=None):
         settings = {"benchmark": {"stage": str(root)}, "cache": cache}
         request = {"settings": settings, "dataset": str(originals[0].parent), "listed_ns": listed_ns}
-        return staged_in(request, rank, dict(zip(originals[:-1], SIZES, strict=False)), None)
+        return rank_copies(request, rank, dict(zip(originals[:-1], SIZES, strict=False)), None)
 
     return one
 
@@ -73,7 +73,7 @@ def files_below(folder):
 
 
 def test_copies_of_each_rank_are_whole_and_go_with_the_run(stage, originals, fast):
-    before = [identity(path) for path in originals]
+    before = [file_identity(path) for path in originals]
 
     with stage(f"{fast}/../{fast.name}") as first, stage(rank=1) as second:
         copies = [first.of(path) for path in originals[:-1]]
@@ -84,7 +84,7 @@ def test_copies_of_each_rank_are_whole_and_go_with_the_run(stage, originals, fas
 
     assert (first.figures["stage_files"], first.figures["stage_bytes"]) == (7, sum(SIZES[:-1]))
     assert files_below(fast) == []
-    assert [identity(path) for path in originals] == before
+    assert [file_identity(path) for path in originals] == before
 
 
 def test_what_a_killed_run_left_is_gone_on_with_and_told(stage, originals, fast):

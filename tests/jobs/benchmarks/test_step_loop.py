@@ -8,7 +8,7 @@ import pytest
 
 from jobs import ranks, steps
 from jobs.benchmarks import step_loop
-from jobs.benchmarks.step_loop import Spent, StepLoop, spending
+from jobs.benchmarks.step_loop import StepLoop, TimeSpent, open_time_spent
 from jobs.events import TimeLog
 from jobs.events.read_time_logs import read_logs
 from jobs.ranks.rank import Rank
@@ -118,13 +118,13 @@ def test_a_run_ends_with_its_batches_and_the_wait_for_none_is_load(clock):
 def test_a_snapshot_is_saved_behind_each_step_and_the_end_waits_for_the_last(clock):
     pieces = Pieces(clock, saver=Snapshots(clock))
 
-    metrics = pieces.measure(contextlib.nullcontext()) | pieces.saving()
+    metrics = pieces.measure(contextlib.nullcontext()) | pieces.saving_metrics()
 
     assert pieces.saver.saved == [1, 2, 3, 4, 5]
     assert [metrics[key] for key in ("checkpoint_s", "checkpoint_finish_s")] == pytest.approx([5 * 0.1 + 0.7, 0.7])
     assert metrics["checkpoints_asked"] == 2
     assert metrics["wall_s"] == pytest.approx(sum(metrics[part] for part in metrics["wall_parts"]))
-    assert Pieces(clock).saving() == {"checkpoint_finish_s": 0.0}
+    assert Pieces(clock).saving_metrics() == {"checkpoint_finish_s": 0.0}
 
 
 def test_a_loss_that_is_no_number_is_none_and_a_step_without_one_has_none(clock):
@@ -150,7 +150,7 @@ class One(Rank):
     [(3, "none", []), (3, "barrier", ["barrier"]), (3, "allreduce", ["communicate"]), (1, "ring", ["communicate"])],
 )
 def test_a_meeting_is_of_one_action_and_a_part_of_the_wall_time(size, sync, actions, clock, monkeypatch):
-    monkeypatch.setattr(ranks, "here", lambda: One(size, sync))
+    monkeypatch.setattr(ranks, "this_rank", lambda: One(size, sync))
     pieces = Pieces(clock)
 
     assert [*pieces.meet([5])] == [10 if actions else 5]
@@ -162,11 +162,11 @@ def test_a_meeting_is_of_one_action_and_a_part_of_the_wall_time(size, sync, acti
 def test_the_clock_lies_between_two_logged_barriers_where_there_are_other_ranks(
     size, logs, barriers, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(ranks, "here", lambda: One(size, "none"))
+    monkeypatch.setattr(ranks, "this_rank", lambda: One(size, "none"))
     with TimeLog(tmp_path / "log") as log:
         events, event = [], log.event
         monkeypatch.setattr(log, "event", lambda action, *words, **named: events.append(action) or event(action))
-        metrics = Pieces(HandClock(), spent=Spent(log if logs else None)).measure(contextlib.nullcontext())
+        metrics = Pieces(HandClock(), spent=TimeSpent(log if logs else None)).measure(contextlib.nullcontext())
 
     assert events.count("barrier") == barriers
     assert metrics["timelog"] == ("log" if logs else None)
@@ -196,7 +196,7 @@ def test_logs_that_a_killed_run_left_are_removed_and_those_of_others_stay(tmp_pa
     for name in (*gone, *kept):
         (tmp_path / name).write_text("of before")
 
-    with spending({"timelog": str(tmp_path / "a.timelog")}) as spent:
+    with open_time_spent({"timelog": str(tmp_path / "a.timelog")}) as spent:
         assert spent.log
 
     assert {path.name for path in tmp_path.iterdir()} == {"a.timelog", *kept}
@@ -207,9 +207,9 @@ def test_a_full_disk_takes_the_log_away_and_not_the_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space")
 
-    with spending({"timelog": str(tmp_path / "missing" / "a.timelog")}) as spent:
+    with open_time_spent({"timelog": str(tmp_path / "missing" / "a.timelog")}) as spent:
         assert spent.log is None
-    with spending({"timelog": str(tmp_path / "a.timelog")}) as spent:
+    with open_time_spent({"timelog": str(tmp_path / "a.timelog")}) as spent:
         monkeypatch.setattr(TimeLog, "_write", full)
         metrics = Pieces(HandClock(), spent=spent).measure(contextlib.nullcontext())
 
@@ -235,11 +235,11 @@ def test_steps_and_their_parts_lie_beside_each_other_where_actions_lie_inside_on
 
     watcher, pieces = Watcher(), Validating(clock)
     pieces.number = 1
-    steps.watch(watcher)
+    steps.watch_steps(watcher)
     try:
         pieces.measure(contextlib.nullcontext())
     finally:
-        steps.unwatch(watcher)
+        steps.unwatch_steps(watcher)
 
     step = [1, "next", "other", "compute", "other", "validate", "next", "validate", "other"]
     assert heard == ["other", "startup", "other", *step]

@@ -8,8 +8,8 @@ from pathlib import Path
 from jobs.benchmarks.alexnet_network import Network
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import snapshots
-from jobs.checkpoints.buffer import Direct
-from jobs.checkpoints.restart import Snapshot, latest
+from jobs.checkpoints.buffer import DirectTarget
+from jobs.checkpoints.restart import Snapshot, latest_snapshot
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.lazy_imports import tf
 from jobs.system import clock
@@ -38,7 +38,7 @@ def _values(state):
 
 def _target(argument):
     folders = [Path(folder) for folder in argument["folders"]]
-    return Direct(*folders) if len(folders) == 1 else BurstBuffer(*folders)
+    return DirectTarget(*folders) if len(folders) == 1 else BurstBuffer(*folders)
 
 
 def _saver(argument, state, target, every):
@@ -61,7 +61,7 @@ def restart(argument):
             saving.after(step)
         saving.finish()
         steps = [line["step"] for line in saving.report()]
-    again = _restored(latest(*map(Path, argument["folders"])))
+    again = _restored(latest_snapshot(*map(Path, argument["folders"])))
     return {"value": [steps, _values(again.state) == states[4], [again.train(*_batch(5)), losses[5]]]}
 
 
@@ -85,7 +85,9 @@ class _Gate:
         folder.mkdir()
         write(folder)
         self.given.append(step)
-        return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, clock.moment(), 0.0, 0.0, 0.0)
+        return Snapshot(
+            snapshots.new_snapshot_name(1, step), step, folder, "only", 1, clock.current_moment(), 0.0, 0.0, 0.0
+        )
 
     def report(self, _ended=None):
         return [{"step": step, "durable_fast_s": 0.0, "durable_slow_s": None} for step in self.given]

@@ -63,7 +63,7 @@ def train(step, *places):
 
 
 def drain(*places):
-    sys.exit(drain_loop.drain(*places, sys.stdin.fileno()))
+    sys.exit(drain_loop.drain_snapshots(*places, sys.stdin.fileno()))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def _data():
 def train_and_restart(argument):
     """Train 10 steps, save every 4, restart from the buffer and go on: state and next loss beside those of a twin."""
     from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
-    from jobs.checkpoints.keras import restore, saving  # noqa: PLC0415
+    from jobs.checkpoints.keras import restore_model, saving_callback  # noqa: PLC0415
 
     x, y = _data()
     folders = Path(argument["fast"]), Path(argument["slow"])
@@ -40,12 +40,12 @@ def train_and_restart(argument):
     twin.fit(x[:64], y[:64], batch_size=8, shuffle=False, verbose=0)  # 8 steps
     with closing(BurstBuffer(*folders)) as buffer:
         model = _model()
-        model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[saving(buffer, model, 4)])
+        model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[saving_callback(buffer, model, 4)])
         saved = [line["step"] for line in buffer.report()]
-        drained = buffer.drained(120)
+        drained = buffer.wait_until_drained(120)
     with closing(BurstBuffer(*folders)) as buffer:
         again = _model()
-        step = restore(buffer, again)
+        step = restore_model(buffer, again)
     same = _state(again) == _state(twin)
     losses = [each.train_on_batch(x[64:72], y[64:72]) for each in (again, twin)]
     told = {"saved": saved, "drained": drained, "step": step, "same": same}
@@ -64,7 +64,9 @@ def fill(argument):
     with closing(BurstBuffer(argument["fast"], argument["slow"])) as buffer:
         for step in range(5):
             buffer.save(step, lambda folder: checkpoint.write(str(folder / "ckpt")))
-        return {"value": {"drained": buffer.drained(120), "steps": [line["step"] for line in buffer.report()]}}
+        return {
+            "value": {"drained": buffer.wait_until_drained(120), "steps": [line["step"] for line in buffer.report()]}
+        }
 
 
 def run_code(argument):

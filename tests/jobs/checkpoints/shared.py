@@ -10,7 +10,7 @@ import pytest
 from jobs.burst_buffer import BurstBuffer, main
 from jobs.checkpoints import lease, snapshots
 from jobs.checkpoints.drain_loop import STAGED
-from jobs.checkpoints.drain_process import DrainJournal, Failure
+from jobs.checkpoints.drain_process import DrainFailure, DrainJournal
 from jobs.checkpoints.snapshots import Snapshots, store_of
 from jobs.store.folder import Folder
 from tests.jobs.checkpoints.child import writer
@@ -29,12 +29,12 @@ def snapshots_in(place):
 
 
 def steps(place, *states):
-    return [snapshots.step(name) for name in snapshots_in(place).names(*(states or STAGED))]
+    return [snapshots.training_step(name) for name in snapshots_in(place).names(*(states or STAGED))]
 
 
 def reasons(fast):
     """What the journal says of the failures of a drain."""
-    return [event["reason"] for event in DrainJournal(fast).read(Failure)[0]]
+    return [event["reason"] for event in DrainJournal(fast).read(DrainFailure)[0]]
 
 
 def blob(folder):
@@ -46,7 +46,7 @@ def bytes_of(folder):
 
 
 def drainer_lock(fast):
-    return lease.lock(Folder(Path(fast)), "drainer")
+    return lease.folder_lock(Folder(Path(fast)), "drainer")
 
 
 def drainer_ended(fast):

@@ -7,8 +7,8 @@ import pytest
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop, lease
-from jobs.checkpoints.lease import MARKER_NAME, clear
-from jobs.checkpoints.restart import latest
+from jobs.checkpoints.lease import MARKER_NAME, clear_stores
+from jobs.checkpoints.restart import latest_snapshot
 from jobs.checkpoints.snapshots import MANIFEST_NAME, store_of
 from jobs.errors import FolderError
 from jobs.store.bucket import Bucket
@@ -28,7 +28,7 @@ def kind():
 def committed(places):
     """The name of a snapshot that is on both sides."""
     (name,) = saved(places, 1, **QUICK)
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     return name
 
 
@@ -44,8 +44,8 @@ def test_objects_that_a_store_took_before_it_failed_are_not_put_again(raw, place
             super().do_PUT()
 
     store.RequestHandlerClass = Refusing
-    assert drain_loop.drain(*places) == drain_loop.GAVE_UP
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
+    assert drain_loop.drain_snapshots(*places) == 0
 
     assert steps(places[1]) == [1]
     assert [sent.count(part) for part in ("000000", "000001", "000003")] == [1, 1, 1]
@@ -62,7 +62,7 @@ def test_a_store_that_fails_while_it_gives_a_snapshot_leaves_the_other_copy(raw,
         return bring(*words)
 
     monkeypatch.setattr(Bucket, "bring", refused)
-    found, said = told(lambda: latest(*places))
+    found, said = told(lambda: latest_snapshot(*places))
 
     assert bytes_of(found) == contents(1)
     assert any(FOREIGN in each and "503" in each for each in said)
@@ -74,7 +74,7 @@ def test_a_trainer_asks_a_store_that_fails_once_each_time_it_looks(raw, places):
         raw.root.gets.clear()
         raw.root.script = [BUSY] * 9
 
-        assert not buffer.drained(0)
+        assert not buffer.wait_until_drained(0)
 
     assert raw.root.gets == [f"p/{MARKER_NAME}"]
 
@@ -89,7 +89,7 @@ def test_that_a_bucket_is_away_is_for_its_drainer_to_say(raw, places):
 def test_a_copy_that_is_damaged_again_is_brought_back_again(places, committed):
     for _ in range(2):
         rot(places[0], committed)
-        assert bytes_of(told(lambda: latest(*places))[0]) == contents(1)
+        assert bytes_of(told(lambda: latest_snapshot(*places))[0]) == contents(1)
 
 
 @pytest.mark.parametrize("late", ["files/000003", MANIFEST_NAME])
@@ -97,15 +97,15 @@ def test_what_is_put_after_all_was_cleared_keeps_nobody_out_and_goes_but_for_wha
     raw, places, committed, late
 ):
     body = raw[f"{committed}/{late}"]
-    clear([Folder(places[0]), store_of(places[1])])
+    clear_stores([Folder(places[0]), store_of(places[1])])
     raw[f"{committed}/{late}"] = body
 
-    clear([Folder(places[0]), store_of(places[1])])
+    clear_stores([Folder(places[0]), store_of(places[1])])
     saved(places, 2)
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     assert snapshots_in(places[1]).states()[committed] == "incomplete"
     raw[f"{committed}/theirs"] = b"1"
-    clear([store_of(places[1])])
+    clear_stores([store_of(places[1])])
     assert dict(raw) == {f"{committed}/theirs": b"1"}
 
 
@@ -114,7 +114,7 @@ def test_what_has_been_put_in_part_today_is_somebody_elses_who_goes_on(raw, plac
     raw.root.objects |= dict.fromkeys(raw.root.put_in, b"other")
     it_is(1e6)
 
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     assert set(raw.root.put_in) <= set(raw.root.objects)
 
 
@@ -127,4 +127,4 @@ def test_a_marker_of_any_size_is_refused_without_being_read(raw, places, committ
     raw[MARKER_NAME] = b"{" + b" " * (1 << 22)
 
     with pytest.raises(FolderError, match=r"\.tfio-burst-buffer\.json is not a valid marker"):
-        lease.marker_of(store_of(places[1] + "?timeout_s=5"))
+        lease.read_marker(store_of(places[1] + "?timeout_s=5"))

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop, lease
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.checkpoints.lease import MARKER_NAME
 from jobs.checkpoints.snapshots import MANIFEST_NAME as MANIFEST
 from jobs.checkpoints.snapshots import Snapshots
@@ -61,7 +61,7 @@ def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folde
     deeds = []
     watched(monkeypatch, deeds.append)
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
 
     durable_before_it_is_seen(deeds, folders[1], name)
 
@@ -118,8 +118,8 @@ def test_a_snapshot_of_nothing_or_of_links_is_refused(folders, idle):
 def test_the_report_says_when_each_snapshot_was_durable_where(opened):
     buffer = opened(bandwidth_mb_per_s=1)
     saved = buffer.save(7, writer(7))
-    ended = clock.moment()
-    assert buffer.drained(120)
+    ended = clock.current_moment()
+    assert buffer.wait_until_drained(120)
 
     (line,) = buffer.report(ended)
 
@@ -189,7 +189,7 @@ def test_a_trainer_of_folders_that_another_one_uses_hears_so_and_leaves_no_folde
     mine = {"fast": (folders[0], tmp_path / "new"), "slow": (tmp_path / "new", folders[1]), "both": folders}
     with contextlib.closing(BurstBuffer(*folders)):
         with pytest.raises(FolderError, match="is in use by another trainer") as refused:
-            Direct(folders[0]) if taken == "only" else BurstBuffer(*mine[taken])
+            DirectTarget(folders[0]) if taken == "only" else BurstBuffer(*mine[taken])
         assert refused.value.hint == "give each training its own folders"
         assert sorted(tmp_path.iterdir()) == sorted(folders)
 
@@ -236,7 +236,7 @@ def test_what_is_listed_for_a_program_that_reads_no_more_is_no_error(folders, id
 def test_ctrl_c_ends_a_drain_by_hand_without_a_traceback(folders, idle, capsys, monkeypatch):
     codes = []
     saved(folders, 1)
-    monkeypatch.setattr(drain_loop, "drain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(drain_loop, "drain_snapshots", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     monkeypatch.setattr(os, "_exit", lambda code: codes.append(code) or sys.exit(code))
 
     code, *said = in_this_process(capsys, "drain", *folders)

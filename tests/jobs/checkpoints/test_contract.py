@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop, drain_process, lease, snapshots
-from jobs.checkpoints.drain_loop import Sides
+from jobs.checkpoints.drain_loop import SnapshotSides
 from jobs.checkpoints.drain_process import DrainJournal
-from jobs.checkpoints.restart import DrainWarning, latest
+from jobs.checkpoints.restart import DrainWarning, latest_snapshot
 from jobs.checkpoints.snapshots import MANIFEST_NAME, Snapshots, store_of
 from jobs.errors import DamageError, FolderError, ObjectStoreError
 from jobs.store.bucket import Bucket
@@ -44,7 +44,7 @@ def committed(places, opened):
     """A buffer, and the name of a snapshot that is on both sides."""
     buffer = opened()
     name = buffer.save(1, writer(1)).name
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     return buffer, name
 
 
@@ -80,12 +80,12 @@ def test_snapshots_are_drained_in_order_and_the_newest_are_kept_on_both_sides(pl
         buffer.save(step, writer(step))
     assert steps(places[0]) == [1, 2, 3, 4]
 
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
 
     assert (steps(places[0]), steps(places[1])) == ([3, 4], [3, 4])
     assert [snapshots_in(place).verify(name) for place in places for name in snapshots_in(place).names()] == [[]] * 4
-    assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in buffer.report(clock.moment()))
-    assert buffer.drained(0)
+    assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in buffer.report(clock.current_moment()))
+    assert buffer.wait_until_drained(0)
 
 
 def test_a_new_fast_folder_joins_the_buffer_of_the_slow_side(places, committed, tmp_path):
@@ -93,7 +93,7 @@ def test_a_new_fast_folder_joins_the_buffer_of_the_slow_side(places, committed, 
     with contextlib.closing(BurstBuffer(tmp_path / "new node", places[1])) as second:
         assert bytes_of(second.latest()) == contents(1)
         assert second.save(2, writer(2)).name.startswith("00000002-")
-    assert drain_loop.drain(tmp_path / "new node", places[1]) == 0
+    assert drain_loop.drain_snapshots(tmp_path / "new node", places[1]) == 0
 
     assert steps(places[1]) == [1, 2]
 
@@ -104,12 +104,12 @@ def test_what_a_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(plac
     large = f"{name}/files/{LARGE[kind]}"
     with monkeypatch.context() as patch:
         lying(patch, raw, large, lambda data: bytes(len(data)))
-        assert drain_loop.drain(*places) == drain_loop.GAVE_UP
+        assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
         assert len(reasons(places[0])) == QUICK["attempts"] + 1
         assert "read back other bytes than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
-        assert buffer.report(clock.moment())[0]["durable_slow_s"] is None
+        assert buffer.report(clock.current_moment())[0]["durable_slow_s"] is None
         assert steps(places[1]) == []
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     assert snapshots_in(places[1]).verify(name) == []
 
 
@@ -135,11 +135,11 @@ def test_a_manifest_that_reads_back_otherwise_makes_nothing_visible(places, open
         for kind in (Folder, Bucket):
             put = kind.put
             patch.setattr(kind, "put", lambda self, name, data, put=put: put(self, name, lie(data)))
-        assert drain_loop.drain(*places) == drain_loop.GAVE_UP
+        assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
     assert "the manifest reads back other bytes than were written" in reasons(places[0])[0]
     assert steps(places[1]) == []
 
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     assert steps(places[1]) == [1]
 
 
@@ -153,7 +153,7 @@ def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(pla
     before = set(raw)
 
     with pytest.raises(OSError, match=f"a manifest of {size + 1} bytes is more than {size}"):
-        snapshots_in(places[1]).take(snapshots_in(places[0]), manifest, drain_loop.How())
+        snapshots_in(places[1]).take(snapshots_in(places[0]), manifest, drain_loop.TransferOptions())
     assert set(raw) == before
 
 
@@ -189,12 +189,12 @@ def test_a_store_that_is_full_keeps_the_fast_copy_and_is_drained_when_there_is_r
     buffer = opened()
     buffer.save(1, writer(1))
     failing(monkeypatch, "receive", *[OSError(errno.ENOSPC, "No space left on device")] * 2)
-    assert drain_loop.drain(*places) == drain_loop.GAVE_UP
+    assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
     with pytest.warns(DrainWarning, match="ENOSPC: No space left on device"):
         buffer.save(2, writer(2))
     assert (steps(places[0]), steps(places[1])) == ([1, 2], [])
 
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     assert steps(places[1]) == [1, 2]
 
 
@@ -202,8 +202,8 @@ def test_a_slow_store_is_waited_for_and_the_bandwidth_is_bounded(places, opened)
     buffer = opened(bandwidth_mb_per_s=1.0, streams=2)
     buffer.save(1, writer(1))
 
-    assert drain_loop.drain(*places) == 0
-    (line,) = buffer.report({**clock.moment(), "seconds": 0.0})
+    assert drain_loop.drain_snapshots(*places) == 0
+    (line,) = buffer.report({**clock.current_moment(), "seconds": 0.0})
     assert line["drain_s"] >= 0.2  # 0.3 MB at 1 MB/s; the first bytes wait for none
     assert line["exposed_s"] == line["drain_s"]
 
@@ -218,10 +218,10 @@ def test_a_source_that_rots_before_it_is_put_never_becomes_visible(places, opene
     else:
         rot(places[0], name)
 
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
 
     assert (steps(places[0], "damaged"), steps(places[1]), set(raw)) == ([1], [], before)
-    assert not buffer.drained(0)
+    assert not buffer.wait_until_drained(0)
     with pytest.warns(DrainWarning, match="ckpt.index is missing" if lost else "has other bytes"):
         buffer.save(2, writer(2))
     assert buffer._sides.evict_one()  # noqa: SLF001 - as where the fast storage is full
@@ -250,13 +250,13 @@ def test_an_odd_manifest_counts_for_nothing_and_ends_neither_drainer_nor_trainer
     names = foreign(raw, [*ODD, {"files": []}, *({"files": [row]} for row in ROWS)])
     buffer.save(1, writer(1))
 
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
 
     for name in names:
         with pytest.raises(DamageError):  # before any file that it names is looked for
             snapshots_in(places[1]).read(name)
     assert steps(places[1], "complete") == [1]
-    found, said = told(lambda: latest(*places))
+    found, said = told(lambda: latest_snapshot(*places))
     assert bytes_of(found) == contents(1)
     assert [name for name in names if not any(name in each for each in said)] == []
 
@@ -266,8 +266,8 @@ def test_names_that_no_file_system_has_are_damage_and_an_older_snapshot_is_found
     foreign(raw, [{"files": rows} for rows in LISTED])
     buffer.save(1, writer(1))
 
-    assert drain_loop.drain(*places) == 0
-    assert bytes_of(told(lambda: latest(*places))[0]) == contents(1)
+    assert drain_loop.drain_snapshots(*places) == 0
+    assert bytes_of(told(lambda: latest_snapshot(*places))[0]) == contents(1)
 
 
 def test_a_newer_version_is_refused_and_its_snapshots_are_not_cleared(places, committed, raw):
@@ -279,7 +279,7 @@ def test_a_newer_version_is_refused_and_its_snapshots_are_not_cleared(places, co
         with pytest.raises(FolderError, match="schema 2, newer than 1"):
             BurstBuffer(*places)
         with pytest.raises(FolderError, match="schema 2, newer than 1"):
-            lease.clear([store_of(place) for place in places])
+            lease.clear_stores([store_of(place) for place in places])
         assert dict(raw) == before
         raw[key] = json.dumps({**json.loads(raw[key]), "schema": 1}).encode()
 
@@ -288,7 +288,7 @@ def test_a_newer_version_is_refused_and_its_snapshots_are_not_cleared(places, co
 def test_damage_is_named_and_another_copy_or_an_older_good_snapshot_found(places, committed, raw, kind, broken):
     buffer, first = committed
     name = buffer.save(2, writer(2)).name
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     if 0 in broken:
         rot(places[0], name)
     if 1 in broken:
@@ -331,7 +331,7 @@ def test_drain_by_hand_says_which_snapshots_were_damaged_before_they_were_draine
 def test_a_newer_snapshot_that_was_set_aside_is_named_when_an_older_one_is_restored(places, committed, capsys):
     name = committed[0].save(2, writer(2)).name
     rot(places[0], name)
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
 
     code, found, said = in_this_process(capsys, "restore", *places)
 
@@ -405,13 +405,13 @@ def test_a_second_trainer_is_refused_or_the_first_one_ends(places, kind, opened,
     second.save(2, writer(2))
     alive, trainer = os.pipe()
     with os.fdopen(alive), os.fdopen(trainer, "w"):
-        assert drain_loop.drain(*places, alive) == drain_loop.GAVE_UP
+        assert drain_loop.drain_snapshots(*places, alive) == drain_loop.GAVE_UP
     with pytest.raises(FolderError, match="has been taken by another trainer"):
         first.save(3, writer(3))
-    assert not first.drained(0)
-    assert drain_loop.drain(*theirs) == 0
+    assert not first.wait_until_drained(0)
+    assert drain_loop.drain_snapshots(*theirs) == 0
     assert steps(places[1]) == [2]
-    assert drain_loop.drain(*places) == 0  # its trainer is gone now
+    assert drain_loop.drain_snapshots(*places) == 0  # its trainer is gone now
     assert steps(places[1]) == [1, 2, 3]
 
 
@@ -422,7 +422,7 @@ def test_a_slow_side_that_is_another_ones_by_now_is_told_and_gets_nothing(places
 
     code = None
     with contextlib.suppress(FolderError):  # of two folders it is said at once
-        code = drain_loop.drain(*places)
+        code = drain_loop.drain_snapshots(*places)
 
     assert code in (None, drain_loop.GAVE_UP)
     assert (set(raw), steps(places[0])) == (before, [1])
@@ -465,10 +465,10 @@ def test_an_incomplete_snapshot_is_removed_by_the_next_drainer_whatever_the_cloc
     assert steps(places[1], "incomplete") == [9]
     for late_s in (-1e6, 86_400):
         it_is(late_s)
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
         assert steps(places[1], "incomplete") == ([9] if kind == "bucket" else [])
     it_is(86_401)  # in a bucket nobody else can be seen: there it is left for a day
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     assert (steps(places[1], "incomplete"), steps(places[1])) == ([], [1])
 
 
@@ -484,7 +484,7 @@ def test_a_list_that_cannot_be_had_in_full_removes_nothing_and_drains_nothing_tw
     else:
         failing(monkeypatch, "folders", *[OSError(errno.EIO, "injected")] * 20)
 
-    assert drain_loop.drain(*places) == drain_loop.GAVE_UP
+    assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
     assert set(raw) == before
 
 
@@ -492,9 +492,9 @@ def test_what_the_drainer_could_not_say_before_it_died_stands_in_the_manifest(pl
     buffer = opened()
     monkeypatch.setattr(DrainJournal, "tell", lambda *_, **__: None)
     buffer.save(1, writer(1))
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
 
-    (line,) = buffer.report(clock.moment())
+    (line,) = buffer.report(clock.current_moment())
     assert 0 < line["drain_s"] < line["durable_slow_s"] < 600
 
 
@@ -502,20 +502,20 @@ def test_what_the_drainer_could_not_say_before_it_died_stands_in_the_manifest(pl
 def test_who_sets_the_time_of_day_changes_no_duration_and_that_of_another_boot_is_unknown(
     places, opened, monkeypatch, journal
 ):
-    buffer, ended = opened(), clock.moment()
+    buffer, ended = opened(), clock.current_moment()
     if not journal:
         monkeypatch.setattr(DrainJournal, "tell", lambda *_, **__: None)
     buffer.save(1, writer(1))
     with monkeypatch.context() as patch:
         patch.setattr(drain_loop.time, "time", lambda: 0.0)
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
     (line,) = buffer.report(ended)
     assert 0 < line["exposed_s"] == line["drain_s"] < line["durable_slow_s"] < 600
 
     buffer.save(2, writer(2))
     with monkeypatch.context() as patch:
         patch.setattr(clock, "clock_name", lambda: "of another boot")
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
     (_, line) = buffer.report(ended)
     assert 0 < line["drain_s"] < 600
     assert (line["retries"], line["exposed_s"], line["durable_slow_s"]) == (0, None, None)
@@ -525,21 +525,21 @@ def test_who_sets_the_time_of_day_changes_no_duration_and_that_of_another_boot_i
 def test_a_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(places, kind, opened, monkeypatch, when):
     buffer = opened(keep=1)
     buffer.save(1, writer(1))
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     buffer.save(2, writer(2))
     of = {"folder": Folder, "bucket": Bucket}[kind]
-    of, name = (Snapshots, "restored") if when == "before it is read" else (of, LOOKS[kind])
+    of, name = (Snapshots, "restored_folder") if when == "before it is read" else (of, LOOKS[kind])
     then = getattr(of, name)
 
     def raced(self, *words):
         monkeypatch.setattr(of, name, then)
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
         return then(self, *words)
 
     monkeypatch.setattr(of, name, raced)
     elsewhere = places[0].with_name("elsewhere")
     elsewhere.mkdir()
-    found, said = told(lambda: latest(elsewhere, places[1]))
+    found, said = told(lambda: latest_snapshot(elsewhere, places[1]))
 
     assert (bytes_of(found), said) == (contents(2), [])
 
@@ -550,7 +550,7 @@ def test_a_snapshot_that_is_listed_for_ever_and_never_there_is_told_and_an_older
     names = Snapshots.names
     monkeypatch.setattr(Snapshots, "names", lambda self, *states: [*names(self, *states), FOREIGN])
 
-    found, said = told(lambda: latest(*places))
+    found, said = told(lambda: latest_snapshot(*places))
 
     assert bytes_of(found) == contents(1)
     assert any(f"{FOREIGN}" in each and "but is missing" in each for each in said)
@@ -563,15 +563,15 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         with contextlib.closing(BurstBuffer(*places, keep=keep)) as buffer:
-            sides = Sides(*map(snapshots_in, places), lease.pair(*map(store_of, places))[0], keep)
+            sides = SnapshotSides(*map(snapshots_in, places), lease.identify_pair(*map(store_of, places))[0], keep)
             for step, deed in enumerate(deeds):
                 if deed == "save":
                     buffer.save(step, writer(step, 10))
                     newest = step
                 elif deed == "drain":
-                    assert drain_loop.drain(*places) == 0
+                    assert drain_loop.drain_snapshots(*places) == 0
                 else:
-                    getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
+                    getattr(sides, {"evict": "evict_one", "retain": "remove_surplus"}[deed])()
                 found = buffer.latest()
                 assert newest is None if found is None else blob(found) == bytes([newest]) * 10
 
@@ -579,5 +579,5 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
 def test_of_many_saved_names_the_order_goes_on(places):
     names = saved(places, 20, 40) + saved(places, 20)
 
-    assert [snapshots.sequence(name) for name in names] == [1, 2, 3]
-    assert bytes_of(latest(*places)) == contents(20)
+    assert [snapshots.sequence_number(name) for name in names] == [1, 2, 3]
+    assert bytes_of(latest_snapshot(*places)) == contents(20)

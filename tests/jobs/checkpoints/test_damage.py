@@ -17,7 +17,7 @@ from jobs.checkpoints import drain_loop
 from jobs.errors import RoomError
 from jobs.store.folder import Folder
 from jobs.store.store import StoredFile
-from jobs.store.transfer import How
+from jobs.store.transfer import TransferOptions
 from jobs.system import files
 from tests.jobs.checkpoints.child import writer
 from tests.jobs.checkpoints.shared import ROOT, saved, snapshots_in, steps
@@ -36,7 +36,7 @@ def test_a_writer_that_says_full_in_words_alone_is_called_again(folders):
 
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert drain_loop.drain(*folders) == 0
+        assert drain_loop.drain_snapshots(*folders) == 0
         buffer.save(2, write)
 
     assert calls == [[], []]
@@ -61,7 +61,7 @@ def flip(file, at=50):
 
 
 def test_the_wait_between_retries_doubles_up_to_its_bound_however_often_it_is_tried(monkeypatch):
-    pauses, options = [], drain_loop.Options(attempts=1100, backoff_s=1, backoff_max_s=5)
+    pauses, options = [], drain_loop.DrainOptions(attempts=1100, backoff_s=1, backoff_max_s=5)
     monkeypatch.setattr(drain_loop, "_attempt", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
     monkeypatch.setattr(drain_loop, "_pause", lambda seconds, _: pauses.append(seconds))
     sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(tell=lambda *_, **__: None)
@@ -79,7 +79,7 @@ def test_all_that_is_wrong_with_the_files_of_a_snapshot_is_told_each_kind_in_ord
         os.mkfifo(folder / more)
     flip(folder / "ckpt.index")
 
-    assert Folder(tmp_path / "fast").problems(f"{name}/files", expected, How()) == [
+    assert Folder(tmp_path / "fast").problems(f"{name}/files", expected, TransferOptions()) == [
         "lost is missing",
         *(f"{more} is not in the manifest" for more in "ab"),
         *(f"{more} is no regular file" for more in "ab"),

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import restart, snapshots
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.errors import FolderError, RoomError
 from jobs.store.transfer import FLUSH_BYTES
 from jobs.system import clock
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def target(folder):
-    with closing(Direct(folder)) as target:
+    with closing(DirectTarget(folder)) as target:
         yield target
 
 
@@ -35,7 +35,7 @@ def test_a_saved_snapshot_is_complete_and_the_newest(target, folder):
     target.save(1, writer(1))
     snapshot = target.save(2, writer(2))
 
-    assert restart.latest(target.fast) == snapshot.path
+    assert restart.latest_snapshot(target.fast) == snapshot.path
     assert {name: (snapshot.path / name).read_bytes() for name in contents(2)} == contents(2)
     assert snapshots_in(folder).verify(snapshot.name) == []
 
@@ -83,15 +83,17 @@ def test_what_could_not_be_flushed_is_no_snapshot_though_a_later_flush_reports_n
 
 
 def test_what_a_killed_trainer_was_writing_goes_and_the_order_goes_on_and_the_newest_are_kept(folder):
-    with closing(Direct(folder)) as target:
+    with closing(DirectTarget(folder)) as target:
         for step in (7, 8, 9):
             target.save(step, writer(step))
     (folder / "00000004-step8-0123abcd" / "files").mkdir(parents=True)
 
-    with closing(Direct(folder, keep=2)) as target:
+    with closing(DirectTarget(folder, keep=2)) as target:
         target.save(3, writer(3))
 
-    assert [(snapshots.sequence(name), snapshots.step(name)) for name in snapshots_in(folder).states()] == [
+    assert [
+        (snapshots.sequence_number(name), snapshots.training_step(name)) for name in snapshots_in(folder).states()
+    ] == [
         (3, 9),
         (4, 3),
     ]
@@ -100,8 +102,8 @@ def test_what_a_killed_trainer_was_writing_goes_and_the_order_goes_on_and_the_ne
 def test_a_direct_snapshot_needs_no_drain_and_its_times_say_so(target):
     target.save(1, writer(1))
 
-    (line,) = target.report(clock.moment())
-    assert target.drained(0.0)
+    (line,) = target.report(clock.current_moment())
+    assert target.wait_until_drained(0.0)
     assert (line["where"], line["drain_s"], line["exposed_s"]) == ("only", 0.0, 0.0)
     assert 0 < line["write_s"] <= line["blocked_s"] == line["durable_fast_s"] == line["durable_slow_s"]
 
@@ -114,7 +116,7 @@ def test_a_folder_that_is_not_ours_is_refused_and_not_touched(tmp_path, folder, 
     elif other == "missing":
         folder = folder / "deeper"
     elif other == "newer":
-        with closing(Direct(folder)) as target:
+        with closing(DirectTarget(folder)) as target:
             manifest = target.save(1, writer(1)).path.parent / snapshots.MANIFEST_NAME
         manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema": 2}))
     else:
@@ -124,7 +126,7 @@ def test_a_folder_that_is_not_ours_is_refused_and_not_touched(tmp_path, folder, 
     before = sorted(folder.rglob("*")) if folder.exists() else None
 
     with pytest.raises(FolderError) as refused:
-        Direct(folder)
+        DirectTarget(folder)
 
     assert refused.value.hint
     assert (sorted(folder.rglob("*")) if folder.exists() else None) == before
@@ -138,10 +140,10 @@ def test_a_folder_of_a_direct_target_is_no_side_of_a_burst_buffer(target, folder
 
 
 def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path, staged):
-    with closing(Direct(staged(setup.memory, tmp_path / "small", 4))) as target:
+    with closing(DirectTarget(staged(setup.memory, tmp_path / "small", 4))) as target:
         first = target.save(1, writer(1, size=3 << 20))
 
         with pytest.raises(RoomError, match="is full"):
             target.save(2, writer(2, size=3 << 20))
 
-        assert restart.latest(target.fast) == first.path
+        assert restart.latest_snapshot(target.fast) == first.path

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop
-from jobs.checkpoints.restart import DrainWarning, latest
+from jobs.checkpoints.restart import DrainWarning, latest_snapshot
 from jobs.checkpoints.snapshots import Snapshots
 from jobs.errors import RoomError
 from jobs.store import transfer
@@ -38,14 +38,14 @@ def small_slow(folders, staged):
 def test_a_full_fast_storage_blocks_until_the_drainer_has_made_room(folders, small_fast):
     with contextlib.closing(BurstBuffer(*folders, bandwidth_mb_per_s=4)) as buffer:
         saved = [buffer.save(step, writer(step, 15 * MB // 10)) for step in range(6)]
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
 
     assert all(snapshot.where == "fast" for snapshot in saved)
     assert max(snapshot.waited_s for snapshot in saved) > 0.05
     assert all(snapshot.blocked_s >= snapshot.waited_s + snapshot.write_s for snapshot in saved)
     assert buffer.report()[-1]["waited_s"] == saved[-1].waited_s
     assert steps(folders[1])[-5:] == [1, 2, 3, 4, 5]
-    assert blob(latest(*folders)) == bytes([5]) * (15 * MB // 10)
+    assert blob(latest_snapshot(*folders)) == bytes([5]) * (15 * MB // 10)
 
 
 def test_fast_copies_go_only_when_the_slow_storage_has_them(folders, small_fast, idle):
@@ -57,7 +57,7 @@ def test_fast_copies_go_only_when_the_slow_storage_has_them(folders, small_fast,
         assert steps(folders[0]) == [0, 1]
         assert steps(folders[0], "incomplete") == []
 
-        assert drain_loop.drain(*folders) == 0
+        assert drain_loop.drain_snapshots(*folders) == 0
         buffer.save(2, writer(2, 15 * MB // 10))
 
     assert steps(folders[0]) == [1, 2]
@@ -76,7 +76,7 @@ def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folder
     with (folders[0] / "somebody else's").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
 
     with contextlib.closing(BurstBuffer(*folders, keep=2)) as buffer:
         assert blob(buffer.latest()) == bytes([1]) * 3 * MB
@@ -88,7 +88,7 @@ def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folder
 def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(folders, small_slow):
     with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
         buffer.save(1, writer(1, 2 * MB))
-        assert not buffer.drained(30)
+        assert not buffer.wait_until_drained(30)
 
         with pytest.warns(DrainWarning, match="ENOSPC: No space left on device"):
             saved = buffer.save(2, writer(2, 2 * MB))
@@ -98,7 +98,7 @@ def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(fo
         assert (steps(folders[0]), steps(folders[1])) == ([1, 2], [])
 
         small_slow("size=16m")
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
     assert steps(folders[1]) == [1, 2]
 
 
@@ -129,7 +129,7 @@ def test_a_read_only_slow_storage_is_named_at_once(folders, small_slow, idle, ca
     assert steps(folders[0]) == [1]
 
     small_slow("rw")
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     assert steps(folders[1]) == [1]
 
 
@@ -142,8 +142,8 @@ def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(
     with monkeypatch.context() as patch:
         patch.setattr(transfer, "copy_files", cut)
         patch.setattr(Snapshots, "_try_delete", lambda *_: None)
-        assert drain_loop.drain(*folders) == drain_loop.GAVE_UP
+        assert drain_loop.drain_snapshots(*folders) == drain_loop.GAVE_UP
     assert steps(folders[1], "incomplete") == [1]
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     assert (steps(folders[1], "incomplete"), steps(folders[1])) == ([], [1])

@@ -27,13 +27,13 @@ MOST_POINTS = 60
 def begun(places):
     """Make a buffer that keeps one snapshot: step 0 is committed, step 1 waits, nobody is at work."""
     saved(places, 0, keep=1)
-    assert drain_loop.drain(*places) == 0
+    assert drain_loop.drain_snapshots(*places) == 0
     saved(places, 1, keep=1)
 
 
 def newest_step(*places):
     """The step of the newest verified snapshot, compared byte for byte with what was saved."""
-    files = restart.latest(*places)
+    files = restart.latest_snapshot(*places)
     step = int(re.search(r"step(\d+)", str(files.parent))[1])
     found = {}
     with contextlib.suppress(FileNotFoundError):
@@ -73,7 +73,7 @@ def test_a_trainer_killed_at_any_step_of_a_save_loses_nothing(tmp_path):
     for places in everywhere(tmp_path, begun, lambda places: saved(places, 2, keep=1)):
         found.append(newest_step(*places))
         assert complete_are_whole(*places)
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
         assert newest_step(*places) == newest_step(places[1]) == found[-1]  # the slow side alone has it
         assert left_behind(*places) == []
     assert (found, set(found)) == (sorted(found), {1, 2})
@@ -82,11 +82,11 @@ def test_a_trainer_killed_at_any_step_of_a_save_loses_nothing(tmp_path):
 @pytest.mark.usefixtures("idle")
 def test_a_drainer_killed_at_any_step_loses_nothing_and_the_next_one_ends_what_it_began(tmp_path):
     found = []
-    for places in everywhere(tmp_path, begun, lambda places: drain_loop.drain(*places)):
+    for places in everywhere(tmp_path, begun, lambda places: drain_loop.drain_snapshots(*places)):
         found.append(newest_step(places[1]))
         assert newest_step(*places) == 1
         assert complete_are_whole(*places)
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
         assert newest_step(places[1]) == 1
         assert left_behind(*places) == []
         assert [len(snapshots_in(place).names()) for place in places] == [1, 1]
@@ -97,7 +97,7 @@ def test_a_drainer_killed_at_any_step_loses_nothing_and_the_next_one_ends_what_i
 def test_a_trainer_killed_while_it_opens_its_places_can_start_again(tmp_path):
     for places in everywhere(tmp_path, lambda _: None, lambda places: BurstBuffer(*places)):
         saved(places, 2)
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
         assert newest_step(places[1]) == 2
         assert all((place / MARKER_NAME).exists() for place in places)
 
@@ -140,7 +140,7 @@ def test_a_drainer_killed_at_any_request_loses_nothing(kind, raw, places, tmp_pa
         assert code == -signal.SIGKILL
         assert complete_are_whole(*places)
         found.append(steps(places[1], "complete")[-1])
-        assert drain_loop.drain(*places) == 0
+        assert drain_loop.drain_snapshots(*places) == 0
         assert steps(places[1], "complete") == [1]
         subprocess.run(["rm", "-r", places[0]], check=True)
     assert len(found) > 6
@@ -160,7 +160,7 @@ def test_a_drainer_ends_when_its_trainer_is_killed(folders):
 def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
         process = drain_process.left_running[-1]
         process.kill()
         process.wait()
@@ -168,7 +168,7 @@ def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
         with pytest.warns(restart.DrainWarning, match="ended with code -9"):
             buffer.save(2, writer(2))
 
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
     with drainer_lock(folders[0]).acquire(timeout=120):
         assert newest_step(folders[1]) == 2
 
@@ -193,7 +193,7 @@ def test_what_save_came_back_from_is_found_after_kills_at_any_moment(folders, se
             assert newest_step(*folders) >= acknowledged
         assert complete_are_whole(*folders)
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
 
     assert acknowledged >= 0
     assert newest_step(folders[1]) >= acknowledged

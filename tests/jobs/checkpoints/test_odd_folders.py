@@ -31,7 +31,7 @@ def test_a_drainer_does_not_go_on_trying_when_nothing_is_staged_any_more(folders
     monkeypatch.setattr(transfer, "copy_files", fails)
     monkeypatch.setattr("time.sleep", cleared)
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     assert len(reasons(folders[0])) == 1
 
 
@@ -45,7 +45,7 @@ def test_a_drainer_leaves_a_folder_that_is_another_buffers_by_now(folders, idle,
 
     monkeypatch.setattr(transfer, "copy_files", claimed_anew)
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     assert reasons(folders[0]) == []
     assert steps(folders[0]) == [1]
 
@@ -72,7 +72,7 @@ def test_a_link_in_the_place_of_a_snapshot_is_none_and_only_the_link_is_taken_aw
         assert "-step1-" in str(buffer.latest())
 
     snapshots_in(folders[0]).recover()
-    assert [snapshots.step(name) for name in snapshots_in(folders[0]).states()] == [1]
+    assert [snapshots.training_step(name) for name in snapshots_in(folders[0]).states()] == [1]
     assert not saved.is_symlink()
     assert (kept / snapshots.MANIFEST_NAME).exists() is leads
 
@@ -92,10 +92,10 @@ def test_a_snapshot_of_folders_too_deep_in_each_other_is_refused_and_blocks_noth
             buffer.save(1, lambda folder: write(folder, files.DEEPEST + 1))
         assert snapshots_in(folders[0]).states() == {}
         buffer.save(2, lambda folder: write(folder, files.DEEPEST))
-        assert drain_loop.drain(*folders) == 0
+        assert drain_loop.drain_snapshots(*folders) == 0
         assert [snapshots_in(side).verify(name) for side in folders for name in snapshots_in(side).states()] == [[], []]
         buffer.save(3, writer(3))
-        assert drain_loop.drain(*folders) == 0
+        assert drain_loop.drain_snapshots(*folders) == 0
 
     assert refused.value.hint == "write files in fewer folders"
     assert [steps(side) for side in folders] == [[3], [3]]
@@ -150,7 +150,7 @@ def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tm
     for one in ("", "other_"):
         sides = [tmp_path / f"{one}fast", tmp_path / f"{one}slow"]
         saved(sides, 1)
-        assert drain_loop.drain(*sides) == 0
+        assert drain_loop.drain_snapshots(*sides) == 0
     before = bytes_of(tmp_path)
 
     code, _, why = in_this_process(capsys, "clear", *(word if word[0] == "-" else tmp_path / word for word in words))
@@ -165,7 +165,7 @@ def test_clear_by_hand_leaves_a_snapshot_whose_manifest_is_a_folder_by_now_and_r
     folders, idle, capsys, side
 ):
     _, name, _ = saved(folders, 1, 2, 3)
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     manifest = folders[side] / name / snapshots.MANIFEST_NAME
     manifest.unlink()
     manifest.mkdir()
@@ -184,7 +184,7 @@ def test_clear_by_hand_leaves_a_snapshot_whose_manifest_is_a_folder_by_now_and_r
 
 def test_clear_by_hand_removes_the_slow_side_of_a_fast_one_that_is_gone_and_says_so(folders, idle, capsys):
     saved(folders, 1)
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     shutil.rmtree(folders[0])
 
     code, said, _ = in_this_process(capsys, "clear", "--gone", *folders)

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop, lease
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.checkpoints.lease import MARKER_NAME
 from jobs.errors import FolderError
 from jobs.store.folder import Folder
@@ -25,22 +25,22 @@ CHILD = Path(__file__).with_name("child.py")
 
 
 def cleared(*folders, timeout_s=20):
-    lease.clear([Folder(folder) for folder in folders], timeout_s)
+    lease.clear_stores([Folder(folder) for folder in folders], timeout_s)
 
 
 def drained_and_closed(folders):
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
     drainer_ended(folders[0])
 
 
 def test_a_training_that_is_over_leaves_nothing(folders, tmp_path):
-    with closing(Direct(tmp_path / "only")) as direct:
+    with closing(DirectTarget(tmp_path / "only")) as direct:
         direct.save(1, writer(1))
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
 
     cleared(tmp_path / "only", tmp_path / "never")
     cleared(*folders)
@@ -69,7 +69,7 @@ def test_a_drainer_that_comes_when_its_folders_are_gone_leaves_nothing(folders, 
 
     monkeypatch.setattr(lease, "held_by_drainer", late)
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
 
     assert list(tmp_path.iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_ma
     drained_and_closed(folders)
     taken = drainer_lock(folders[0]).acquire(timeout=120)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(drain_loop.drain, *folders)
+        waiting = pool.submit(drain_loop.drain_snapshots, *folders)
         assert eventually(lambda: waits_for_drainer(folders[0]))
 
         for folder in folders:
@@ -103,7 +103,7 @@ def test_a_drainer_whose_folder_is_taken_away_under_it_does_not_make_it_anew(fol
 
     monkeypatch.setattr(drain_loop, "_attempt", taken_away)
 
-    assert drain_loop.drain(*folders) == 0
+    assert drain_loop.drain_snapshots(*folders) == 0
     assert list(tmp_path.iterdir()) == [folders[1]]
 
 
@@ -123,7 +123,7 @@ def test_a_lock_that_somebody_removed_is_told_and_not_made_anew(folders):
     (folders[0] / ".tfio-burst-buffer.drainer.lock").unlink()
 
     with pytest.raises(FolderError, match="drainer\\.lock is missing"):
-        drain_loop.drain(*folders)
+        drain_loop.drain_snapshots(*folders)
 
 
 def test_a_drainer_that_does_not_end_is_told_and_finds_nothing_left_to_do(folders, idle):
@@ -144,7 +144,7 @@ def test_where_one_folder_is_not_ours_or_in_use_none_is_touched(folders, whose, 
         (folders[1] / MARKER_NAME).unlink()
     before = bytes_of(folders[0]), bytes_of(folders[1])
 
-    held = lease.acquired(Folder(folders[1]), "trainer", 0.1) if whose == "in use" else nullcontext()
+    held = lease.acquire_lock(Folder(folders[1]), "trainer", 0.1) if whose == "in use" else nullcontext()
     with held, pytest.raises(FolderError):
         cleared(*folders)
 

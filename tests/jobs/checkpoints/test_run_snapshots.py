@@ -14,12 +14,12 @@ import pytest
 from jobs import checks
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.checkpoints import snapshots
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.checkpoints.snapshots import Snapshots
 from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.model import settings
-from jobs.model.declared import defaults
+from jobs.model.declared import declared_defaults
 from jobs.store.folder import Folder
 from jobs.system import files, page_cache
 from tests.jobs.checkpoints.shared import snapshots_in
@@ -27,9 +27,9 @@ from tests.jobs.jobs_factory import check, make_alexnet_settings, request_of, wr
 from tests.lies import setup
 
 CHILD = Path(__file__).with_name("child.py")
-DIRECT = {**defaults(settings.Direct), "name": "hdd", "root": "/hdd", "every": 2}
+DIRECT = {**declared_defaults(settings.DirectCheckpoint), "name": "hdd", "root": "/hdd", "every": 2}
 SIDES = {"fast": {"name": "optane", "root": "/optane"}, "slow": {"name": "hdd", "root": "/hdd"}}
-BUFFERED = {**defaults(settings.Buffered), "name": "burst_buffer", **SIDES, "every": 2}
+BUFFERED = {**declared_defaults(settings.BufferedCheckpoint), "name": "burst_buffer", **SIDES, "every": 2}
 LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}
 MIB = 1 << 20
 TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
@@ -43,7 +43,7 @@ def classes(tmp_path_factory):
 
 
 def places(node, tmp_path):
-    roots = [tmp_path / storage["name"] for storage in checkpoint.roles(node).values()]
+    roots = [tmp_path / storage["name"] for storage in checkpoint.storages_by_role(node).values()]
     for root in roots:
         root.mkdir(exist_ok=True)
     return [root / "checkpoints" / "cell" for root in roots]
@@ -59,7 +59,9 @@ def save(template, tmp_path, classes):
 
     def run(node, *, trace=None, drain_timeout_s=60.0, **changes):
         (tmp_path / "held").mkdir(exist_ok=True)
-        (tmp_path / "held" / manifest.MANIFEST_NAME).write_text(manifest.scan(classes).to_json(), encoding="utf-8")
+        (tmp_path / "held" / manifest.MANIFEST_NAME).write_text(
+            manifest.scan_folder(classes).to_json(), encoding="utf-8"
+        )
         settings = make_alexnet_settings(batch_size=4, width=0.1, checkpoint=node, **changes)
         saved = asked(places(node, tmp_path), drain_timeout_s=drain_timeout_s)
         request = request_of(classes, settings, manifest=str(tmp_path / "held"), trace=trace, checkpoint=saved)
@@ -147,9 +149,9 @@ def test_a_snapshot_is_read_back_from_the_disk_below_a_loop_device_not_from_the_
     monkeypatch.setattr(
         Snapshots, "verify", lambda *of: (left.append(page_cache.residency([image]).resident), verify(*of))[1]
     )
-    with closing(Direct(root)) as target:
+    with closing(DirectTarget(root)) as target:
         target.save(1, lambda folder: (folder / "blob").write_bytes(os.urandom(4 * MIB)))
-    with closing(checkpoint.Checkpoints(DIRECT, [Folder(root)], 60.0, MIB)) as made:
+    with closing(checkpoint.RunSnapshots(DIRECT, [Folder(root)], 60.0, MIB)) as made:
         assert page_cache.residency([image]).resident >= 4 * MIB // page_cache.PAGE_BYTES
         figures = made.metrics()
 
@@ -159,10 +161,10 @@ def test_a_snapshot_is_read_back_from_the_disk_below_a_loop_device_not_from_the_
 def test_a_snapshot_on_a_loop_device_whose_file_is_in_memory_is_not_read_back_cold(tmp_path, staged):
     image = staged(setup.memory, tmp_path / "memory", 100) / "image"
     root = staged(setup.disk, image, tmp_path / "point").point / "cell"
-    with closing(Direct(root)) as target:
+    with closing(DirectTarget(root)) as target:
         target.save(1, lambda folder: (folder / "blob").write_bytes(os.urandom(MIB)))
 
-    with closing(checkpoint.Checkpoints(DIRECT, [Folder(root)], 60.0, MIB)) as made:
+    with closing(checkpoint.RunSnapshots(DIRECT, [Folder(root)], 60.0, MIB)) as made:
         assert made.metrics()["restore_resident"] == 1.0
 
 
@@ -205,7 +207,7 @@ def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path)
 
 
 def opened(node, folders, **changes):
-    return checkpoint.opened(node, asked(folders, **changes), lambda: (4, 1000))
+    return checkpoint.open_target(node, asked(folders, **changes), lambda: (4, 1000))
 
 
 KEYS = {"keep": 3, "bandwidth_mb_per_s": 7.0, "streams": 3}
@@ -220,7 +222,7 @@ def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
         given.append(options)
         for folder in folders:
             Path(str(folder)).mkdir()
-        return Direct(tmp_path / "other")
+        return DirectTarget(tmp_path / "other")
 
     monkeypatch.setattr(checkpoint, "BurstBuffer", buffer)
 
@@ -249,7 +251,7 @@ def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch
     folders = places(node, tmp_path)
 
     with pytest.raises((RoomError, BurstBufferError), match=told) if told else nullcontext():  # noqa: SIM117
-        with checkpoint.opened(node, asked(folders), lambda: planned):
+        with checkpoint.open_target(node, asked(folders), lambda: planned):
             pass
 
     assert not any(folder.exists() for folder in folders)
@@ -264,7 +266,7 @@ def test_a_bucket_is_asked_for_the_room_of_all_that_it_holds_at_once(tmp_path, m
         store.room = {"X-RGW-Bytes-Used": "1000", "X-RGW-Quota-Bucket-Size": str(1000 + left)}
         asked_for = asked([fast, slow], leave=True)
         with nullcontext() if fits else pytest.raises(RoomError, match="3 snapshots of 0 MB do not fit on http"):  # noqa: SIM117
-            with checkpoint.opened({**BUFFERED, "keep": 2}, asked_for, lambda: (9, 1_000)):
+            with checkpoint.open_target({**BUFFERED, "keep": 2}, asked_for, lambda: (9, 1_000)):
                 pass
 
 
@@ -273,11 +275,11 @@ TIMES_UP = [((4.9, False), False), ((5.0, False), True), ((5.1, False), True), (
 
 @pytest.mark.parametrize(("drain", "late"), TIMES_UP)
 def test_a_drain_that_is_not_over_when_its_time_is_up_is_told(tmp_path, monkeypatch, clock, drain, late):
-    target = Mock(drained=lambda _: clock.sleep(drain[0]) or drain[1], troubles=lambda: ("of the target",))
-    monkeypatch.setattr(checkpoint, "Direct", lambda *_, **__: target)
+    target = Mock(wait_until_drained=lambda _: clock.sleep(drain[0]) or drain[1], troubles=lambda: ("of the target",))
+    monkeypatch.setattr(checkpoint, "DirectTarget", lambda *_, **__: target)
     clock.sleep(-clock.now())  # no digit is lost
 
-    figures = checkpoint.Checkpoints(DIRECT, [Folder(tmp_path)], 5.0, 1_000).metrics()
+    figures = checkpoint.RunSnapshots(DIRECT, [Folder(tmp_path)], 5.0, 1_000).metrics()
 
     told = ["the drain was not over after drain_timeout_s=5"] * late
     assert (figures["drain_wait_s"], figures["checkpoint_troubles"]) == (drain[0], [*told, "of the target"])
@@ -324,7 +326,7 @@ def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own_and_a_buffer_i
     ]
 
     assert [code for _, code in told] == [0, 0, 0]
-    assert [snapshots.step(name) for name in snapshots_in(tmp_path / "mine").names()] == [4, 8, 4, 8]
+    assert [snapshots.training_step(name) for name in snapshots_in(tmp_path / "mine").names()] == [4, 8, 4, 8]
     assert [line["where"] for line in told[-1][0]["checkpoints"]] == ["fast", "fast"]
     assert len(snapshots_in(tmp_path / "s").names()) == 2
 

@@ -21,7 +21,7 @@ def drained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         saved((root / "fast", root / "slow"), 1, 2, 3, keep=2)
-    assert drain_loop.drain(root / "fast", root / "slow") == 0
+    assert drain_loop.drain_snapshots(root / "fast", root / "slow") == 0
     return root
 
 
@@ -39,7 +39,7 @@ def _prepare(fast, buffer_id, victim):
     (fast / MARKER_NAME).write_text(json.dumps({"schema": 1, "id": buffer_id, "role": "fast", "options": options}))
     (fast / ".tfio-burst-buffer.drainer.lock").touch()
     (fast / JOURNAL_NAME).symlink_to(victim)
-    name = snapshots.new_name(9, 9)
+    name = snapshots.new_snapshot_name(9, 9)
     (fast / name / "files").mkdir(parents=True)
     manifest = {"name": name, "step": 9, "files": [["$(id > /tmp/ran)\n", 1, "0"]], "facts": {}, "schema": 1}
     (fast / name / "manifest.json").write_text(json.dumps(manifest))
@@ -50,7 +50,7 @@ def test_a_fast_folder_of_another_user_is_refused_and_its_journal_is_not_written
 ):
     private = tmp_path / "bashrc"
     private.write_text("# ours\n")
-    buffer_id = lease.marker_of(Folder(slow))["id"]
+    buffer_id = lease.read_marker(Folder(slow))["id"]
     stranger(_prepare, scratch / "fast", buffer_id, private)
 
     code, _, said = in_this_process(capsys, "drain", scratch / "fast", slow)

@@ -20,11 +20,11 @@ SMALL = 1 << 20  # a marker of more bytes is not read
 def made(kind, raw):
     """Make it, or look at what is there; returns the manifest."""
     place = raw.root if kind == "folder" else Bucket({**raw.root.storage, "prefix": "p"}, "s3://bucket/p")
-    return lambda: make.make(place, SPEC, name="set", processes=1)
+    return lambda: make.make_dataset(place, SPEC, name="set", processes=1)
 
 
 def test_the_bytes_are_those_of_any_place_and_objects_have_their_etag_and_checksum(made, raw, kind, tmp_path):
-    files = make.make(tmp_path / "files", SPEC, name="set", processes=1)
+    files = make.make_dataset(tmp_path / "files", SPEC, name="set", processes=1)
 
     found = made()
 
@@ -35,7 +35,7 @@ def test_the_bytes_are_those_of_any_place_and_objects_have_their_etag_and_checks
         assert found.objects == tuple(
             (raw.root.etag(f"p/{name}"), sha) for name, sha in zip(NAMES, digests, strict=True)
         )
-    assert found == manifest.parsed(raw["manifest.json"], "")
+    assert found == manifest.parse_manifest(raw["manifest.json"], "")
     before = dict(raw)
     assert made() == found
     assert dict(raw) == before
@@ -135,8 +135,8 @@ def test_what_is_not_ours_is_refused_and_stays(made, raw, name, data, holds):
 
 def test_objects_of_a_manifest_belong_to_its_files(made):
     found = replace(made(), objects=((None, None),) * SPEC.files)
-    assert manifest.parsed(found.to_json().encode(), "x").objects == found.objects
+    assert manifest.parse_manifest(found.to_json().encode(), "x").objects == found.objects
     refusals = ("its lists of files and objects differ in length", r"objects\[0\]\[0\] is 1: expected `str")
     for odd, refusal in zip((found.objects[:-1], ((1, "x"), *found.objects[1:])), refusals, strict=True):
         with pytest.raises(DatasetError, match=refusal):
-            manifest.parsed(replace(found, objects=odd).to_json().encode(), "x")
+            manifest.parse_manifest(replace(found, objects=odd).to_json().encode(), "x")

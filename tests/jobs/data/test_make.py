@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.data import make as module
-from jobs.data.make import make
-from jobs.data.manifest import ImageFile, Manifest, load, scan, verify
+from jobs.data.make import make_dataset
+from jobs.data.manifest import ImageFile, Manifest, load_manifest, scan_folder, verify_files
 from jobs.data.specs import dataset_id
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.data.synthetic_images import ImageSpec
@@ -39,13 +39,13 @@ MAKE = """
 import sys
 from pathlib import Path
 import jobs.store.store
-from jobs.data.make import make
+from jobs.data.make import make_dataset
 from jobs.data.synthetic_images import ImageSpec
 
 if __name__ == "__main__":
     jobs.store.store._INTERVAL_S = 0.2
     spec = ImageSpec(**{spec!r})
-    make(Path(sys.argv[1]), spec, name="test", processes=2, progress=lambda done, _: print(done, flush=True))
+    make_dataset(Path(sys.argv[1]), spec, name="test", processes=2, progress=lambda done, _: print(done, flush=True))
 """
 
 
@@ -61,14 +61,14 @@ def contents(folder):
 def any_kind(request, tmp_path_factory):
     """Each kind of dataset that there is."""
     folder = tmp_path_factory.mktemp("whole") / "dataset"
-    make(folder, SPECS[request.param], name="test", processes=2)
+    make_dataset(folder, SPECS[request.param], name="test", processes=2)
     return SPECS[request.param], folder
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "dataset"
-    make(folder, SPEC, name="test", processes=2)
+    make_dataset(folder, SPEC, name="test", processes=2)
     return folder
 
 
@@ -105,9 +105,9 @@ def start(tmp_path):
 
 
 def test_a_dataset_is_what_its_manifest_says(whole):
-    manifest = load(whole)
+    manifest = load_manifest(whole)
 
-    verify(whole, manifest)
+    verify_files(whole, manifest)
     assert manifest.kind == "synthetic"
     assert manifest.parameters == vars(SPEC)
     assert set(manifest.generator) == {"generator", "numpy", "pillow"}
@@ -121,7 +121,7 @@ def test_a_dataset_is_what_its_manifest_says(whole):
 def test_the_number_of_processes_changes_no_byte_and_progress_goes_up_to_the_number_of_files(any_kind, tmp_path):
     (spec, whole), calls = any_kind, []
 
-    make(tmp_path, spec, name="test", processes=1, progress=lambda done, total: calls.append((done, total)))
+    make_dataset(tmp_path, spec, name="test", processes=1, progress=lambda done, total: calls.append((done, total)))
 
     assert contents(tmp_path) == contents(whole)
     assert calls == sorted(calls)
@@ -133,7 +133,7 @@ def test_another_seed_gives_other_bytes_and_another_folder(any_kind, tmp_path):
     spec, whole = any_kind
     other = replace(spec, seed=6)
 
-    make(tmp_path, other, name="test", processes=1)
+    make_dataset(tmp_path, other, name="test", processes=1)
 
     assert (tmp_path / spec.name(0)).read_bytes() != (whole / spec.name(0)).read_bytes()
     assert dataset_id("test", other) != dataset_id("test", spec)
@@ -156,13 +156,13 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     stamps = {name: (broken / name).stat().st_mtime_ns for name in names}
     first = []
 
-    make(broken, LARGE, name="test", processes=2, progress=lambda done, _: first.append(done))
+    make_dataset(broken, LARGE, name="test", processes=2, progress=lambda done, _: first.append(done))
 
     assert kept
     assert first[0] >= len(kept)
     assert {name: (broken / name).stat().st_mtime_ns for name in names} == stamps
     assert not list(broken.rglob("*.tmp"))
-    make(unbroken, LARGE, name="test", processes=2)
+    make_dataset(unbroken, LARGE, name="test", processes=2)
     assert contents(broken) == contents(unbroken)
 
 
@@ -191,18 +191,18 @@ def test_two_makes_of_one_folder_make_it_once(start, tmp_path):
     second.communicate(timeout=30)
 
     assert (first.returncode, second.returncode) == (0, 0)
-    verify(folder, load(folder))
+    verify_files(folder, load_manifest(folder))
 
 
 def test_a_missing_a_truncated_and_an_added_image_are_named_with_the_cure(made):
-    manifest = load(made)
+    manifest = load_manifest(made)
     os.truncate(made / "class_000/image_000000.jpg", 10)
     (made / "class_001/image_000001.jpg").unlink()
     (made / "class_002/holiday.JPEG").write_bytes(b"")
     (made / "notes.txt").write_text("does not matter")
 
     with pytest.raises(DatasetError) as caught:
-        verify(made, manifest)
+        verify_files(made, manifest)
 
     assert "1 missing (class_001/image_000001.jpg)" in caught.value.message
     assert "1 of the wrong size (class_000/image_000000.jpg)" in caught.value.message
@@ -211,12 +211,12 @@ def test_a_missing_a_truncated_and_an_added_image_are_named_with_the_cure(made):
 
 
 def test_of_many_bad_files_the_first_few_are_named_and_all_are_counted(made):
-    manifest = load(made)
+    manifest = load_manifest(made)
     for path in made.glob("class_000/*.jpg"):
         path.unlink()
 
     with pytest.raises(DatasetError) as caught:
-        verify(made, manifest)
+        verify_files(made, manifest)
 
     first = ", ".join(f"class_000/image_{number:06d}.jpg" for number in (0, 3, 6))
     assert f"8 missing ({first}, …)" in caught.value.message
@@ -232,7 +232,7 @@ def test_the_cure_that_is_named_repairs_the_dataset_and_writes_only_what_differs
     before = kept.stat().st_mtime_ns
     (made / "manifest.json").unlink()
 
-    make(made, spec, name="test", processes=1)
+    make_dataset(made, spec, name="test", processes=1)
 
     assert contents(made) == contents(whole)
     assert kept.stat().st_mtime_ns == before
@@ -258,7 +258,7 @@ def test_an_odd_manifest_is_an_error_that_names_it_with_a_cure(made, change, tol
     path.write_bytes(change(path.read_text()).encode("latin-1"))
 
     with pytest.raises(DatasetError, match=told) as caught:
-        load(made)
+        load_manifest(made)
 
     assert str(path) in caught.value.message
     assert cure in caught.value.hint
@@ -268,7 +268,7 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch)
     monkeypatch.setattr(Folder, "free_bytes", lambda _: 1_000)
 
     with pytest.raises(DatasetError, match="has 0 MB free") as caught:
-        make(tmp_path, SPEC, name="test", processes=1)
+        make_dataset(tmp_path, SPEC, name="test", processes=1)
 
     assert "free some space" in caught.value.hint
     assert not list(tmp_path.rglob("*.jpg"))
@@ -279,7 +279,7 @@ def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_o
     full = staged(setup.memory, tmp_path / "full", 1)
 
     with pytest.raises(DatasetError, match="No space left") as caught:
-        make(full / "dataset", LARGE, name="test", processes=2)
+        make_dataset(full / "dataset", LARGE, name="test", processes=2)
 
     assert "free some space" in caught.value.hint
     assert not list(full.rglob("*.tmp"))
@@ -297,7 +297,7 @@ def test_what_the_system_refuses_is_an_error_with_a_cure(tmp_path, monkeypatch, 
     monkeypatch.setattr(Folder, "put", refuse)
 
     with pytest.raises(DatasetError, match=os.strerror(number)) as caught:
-        make(tmp_path, SPEC, name="test", processes=1)
+        make_dataset(tmp_path, SPEC, name="test", processes=1)
 
     assert cure in caught.value.hint
 
@@ -310,7 +310,7 @@ def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(tmp_path):
                     child.kill()
 
     with pytest.raises(DatasetError, match="was killed") as caught:
-        make(tmp_path, LARGE, name="test", processes=2, progress=kill_workers)
+        make_dataset(tmp_path, LARGE, name="test", processes=2, progress=kill_workers)
 
     assert "fewer processes" in caught.value.hint
 
@@ -331,7 +331,7 @@ def test_sub_folders_are_classes_and_images_of_all_spellings_are_found(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
 
-    manifest = scan(tmp_path)
+    manifest = scan_folder(tmp_path)
 
     assert manifest.kind == "folder"
     assert manifest.classes == (".", "cat", "dog", "dog/deep")
@@ -344,15 +344,15 @@ def test_a_scan_writes_nothing_and_verifies_until_the_folder_changes_which_nobod
     (tmp_path / "a.jpg").write_bytes(b"1")
     before = tmp_path.stat().st_mtime_ns
 
-    manifest = scan(tmp_path)
-    verify(tmp_path, manifest)
+    manifest = scan_folder(tmp_path)
+    verify_files(tmp_path, manifest)
 
     assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
     assert tmp_path.stat().st_mtime_ns == before
     (tmp_path / "a.jpg").write_bytes(b"22")
 
     with pytest.raises(DatasetError, match="wrong size") as caught:
-        verify(tmp_path, manifest)
+        verify_files(tmp_path, manifest)
 
     assert "rm " not in caught.value.hint
 
@@ -361,7 +361,7 @@ def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it
     os.mkfifo(tmp_path / "a.jpg")
 
     with pytest.raises(DatasetError, match=r"a\.jpg has a name like a file of the dataset") as refused:
-        scan(tmp_path)
+        scan_folder(tmp_path)
 
     assert refused.value.hint == "move it out of the dataset"
 
@@ -375,14 +375,14 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
 
     (tmp_path / "set/b.jpg").symlink_to(tmp_path / "nowhere")
 
-    found = [(file.name, file.size) for file in scan(tmp_path / "set").files]
+    found = [(file.name, file.size) for file in scan_folder(tmp_path / "set").files]
 
     assert found == [("b.jpg", 0), ("linked/a.jpg", 1)]
 
 
 def _refused(folder):
     with pytest.raises(DatasetError, match="closed: Permission denied") as caught:
-        scan(folder)
+        scan_folder(folder)
     assert "chmod" in caught.value.hint
 
 
@@ -397,7 +397,7 @@ def test_a_folder_without_images_is_an_error(tmp_path, name, message):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(DatasetError, match=message):
-        scan(tmp_path / name)
+        scan_folder(tmp_path / name)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))

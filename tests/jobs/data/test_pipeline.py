@@ -146,7 +146,7 @@ folders = st.lists(st.sampled_from(["/a/b", "/a", "/a/b/c", "/a/bc", "/z"]), min
 
 @given(folders)
 def test_a_class_is_a_folder_and_its_number_the_place_among_the_sorted_ones(folders):
-    labels, classes = pipeline.labels([f"{folder}/{number}.jpg" for number, folder in enumerate(folders)])
+    labels, classes = pipeline.class_labels([f"{folder}/{number}.jpg" for number, folder in enumerate(folders)])
 
     assert [sorted(set(folders))[label] for label in labels] == folders
     assert classes == len(set(folders))

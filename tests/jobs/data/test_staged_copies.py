@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from jobs.benchmarks import images
-from jobs.data import staged, staged_copies
-from jobs.data.staged_copies import identity
+from jobs.data import staged_copies, staged_paths
+from jobs.data.staged_copies import file_identity
 from jobs.errors import DatasetError
 from jobs.events import posix_window
 from jobs.system import files, page_cache
@@ -20,20 +20,20 @@ def staged_map(paths, tmp_path):
     """The map of the first two files, whose copies are in ``fast``."""
     copies = tmp_path / "fast"
     copies.mkdir()
-    listed = [(path.name, *identity(shutil.copy2(path, copies))) for path in paths[:2]]
-    page_cache.sync(copies)
+    listed = [(path.name, *file_identity(shutil.copy2(path, copies))) for path in paths[:2]]
+    page_cache.sync_file_system(copies)
     told = {"schema": 1, "source": str(paths[0].parent), "copies": str(copies), "root": str(tmp_path), "files": listed}
     files.write_json(tmp_path / "map.json", told)
     return tmp_path / "map.json"
 
 
 def test_paths_become_those_of_the_copies(staged_map, paths, tmp_path):
-    found = staged([*paths, "/elsewhere/x"], staged_map)
+    found = staged_paths([*paths, "/elsewhere/x"], staged_map)
 
     copies = [f"{tmp_path}/fast/{path.name}" for path in paths[:2]]
     assert found == [*copies, *map(str, paths[2:]), "/elsewhere/x"]
     (tmp_path / "link").symlink_to(paths[0].parent)
-    assert staged([tmp_path / "link" / path.name for path in paths[:2]], staged_map) == copies
+    assert staged_paths([tmp_path / "link" / path.name for path in paths[:2]], staged_map) == copies
 
 
 @pytest.mark.parametrize("harm", ["copy gone", "copy cut", "original changed"])
@@ -42,7 +42,7 @@ def test_a_copy_that_is_none_any_more_is_refused(harm, staged_map, paths, tmp_pa
     {"copy gone": copy.unlink, "copy cut": lambda: copy.write_bytes(b"x"), "original changed": paths[0].touch}[harm]()
 
     with pytest.raises(DatasetError, match="copy again"):
-        staged(paths, staged_map)
+        staged_paths(paths, staged_map)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_no_map_is_refused(text, tmp_path):
     (tmp_path / "map.json").write_text(text)
 
     with pytest.raises(DatasetError, match="map"):
-        staged([], tmp_path / "map.json")
+        staged_paths([], tmp_path / "map.json")
 
 
 def test_a_run_reads_the_copies_and_proves_what_it_read(disk, staged_map, paths, template):
@@ -69,7 +69,7 @@ def test_a_run_reads_the_copies_and_proves_what_it_read(disk, staged_map, paths,
     assert run["status"] == "valid", run["reason"]
     assert check(run, "same_data")["passed"] is True
     read = set(posix_window.read_window(disk / "profile-0.npz").files)
-    assert {path for path in read if path.endswith(".jpg")} == set(staged(paths, staged_map))
+    assert {path for path in read if path.endswith(".jpg")} == set(staged_paths(paths, staged_map))
 
 
 def test_a_run_is_given_the_originals_whose_folders_are_its_classes(staged_map, paths, tmp_path):
@@ -82,10 +82,10 @@ def test_a_run_is_given_the_originals_whose_folders_are_its_classes(staged_map, 
             given.append((images.paths, images.originals, images.source))
 
     request = make_request(paths[0].parent, tmp_path / "held") | {"staged": str(staged_map)}
-    with images.begun(Loop, request) as work:
+    with images.begin_image_run(Loop, request) as work:
         assert work.folders == (paths[0].parent, tmp_path / "fast")
 
-    assert given == [([Path(path) for path in staged(paths, staged_map)], paths, None)]
+    assert given == [([Path(path) for path in staged_paths(paths, staged_map)], paths, None)]
 
 
 def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
@@ -93,10 +93,10 @@ def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
     copies.mkdir()
     (copies / f".{staged_copies.MARKER}.0123456789abcdef{files.TEMPORARY}").write_text(
         "half"
-    )  # as `files.whole` names it
+    )  # as `files.write_whole` names it
 
-    with staged_copies.locked(copies, tmp_path):
-        assert sorted(files.names(copies)) == [".tfio-lock", staged_copies.MARKER]
+    with staged_copies.lock_copies(copies, tmp_path):
+        assert sorted(files.names_in_folder(copies)) == [".tfio-lock", staged_copies.MARKER]
 
 
 def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tmp_path):
@@ -133,7 +133,7 @@ def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tm
 def test_files_are_copied_in_batches_of_so_many_files_and_bytes(sizes, batches, monkeypatch, tmp_path):
     wanted = [(str(number), size, 7) for number, size in enumerate(sizes)]
     source = {tmp_path / "data" / name: (size, changed) for name, size, changed in wanted}
-    monkeypatch.setattr(staged_copies, "identity", source.get)
+    monkeypatch.setattr(staged_copies, "file_identity", source.get)
     monkeypatch.setattr("jobs.system.files.free_bytes", lambda _: 1 << 40)
 
     found = staged_copies.missing_copies(tmp_path / "data", tmp_path, wanted)

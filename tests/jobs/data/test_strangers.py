@@ -24,7 +24,7 @@ def precious(tmp_path):
 
 
 def _made(folder):
-    return make.make(folder, SPEC, name="demo", processes=1)
+    return make.make_dataset(folder, SPEC, name="demo", processes=1)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_link_in_a_folder_of_ours_is_not_followed(tmp_path, precious):
 def test_a_dataset_of_another_user_is_read_when_it_is_what_its_manifest_says(theirs):
     before = {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")}
 
-    assert _made(theirs) == manifest.load(theirs)
+    assert _made(theirs) == manifest.load_manifest(theirs)
     assert {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")} == before
 
 
@@ -94,7 +94,7 @@ def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs
     image.symlink_to(elsewhere)
 
     with pytest.raises(DatasetError, match="1 missing"):
-        manifest.verify(theirs, manifest.load(theirs))
+        manifest.verify_files(theirs, manifest.load_manifest(theirs))
 
 
 @pytest.mark.parametrize("names", [["../../secret.jpg"], ["/etc/secret.jpg"], ["a//b.jpg"], [7], ["", "../secret.jpg"]])
@@ -103,12 +103,12 @@ def test_a_manifest_names_files_below_its_folder_alone(tmp_path, names):
     (tmp_path / "manifest.json").write_text(made.to_json())
 
     with pytest.raises(DatasetError, match="damaged"):
-        manifest.load(tmp_path)
+        manifest.load_manifest(tmp_path)
 
 
 def test_a_missing_manifest_is_named_and_a_pipe_in_its_place_not_waited_for(tmp_path):
     with pytest.raises(DatasetError, match=r"manifest\.json is missing"):
-        manifest.load(tmp_path)
+        manifest.load_manifest(tmp_path)
     os.mkfifo(tmp_path / "manifest.json")
     with pytest.raises(DatasetError, match=r"manifest\.json"):
-        manifest.load(tmp_path)
+        manifest.load_manifest(tmp_path)

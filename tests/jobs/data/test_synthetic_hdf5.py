@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jobs.data import synthetic_hdf5
-from jobs.data.make import make
+from jobs.data.make import make_dataset
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 
 HEP = HepSpec(train_files=2, validation_files=1, samples=16, image_size=8, seed=5)
@@ -19,11 +19,11 @@ CLIMATE = ClimateSpec(files=3, height=12, width=18, seed=5)
 @pytest.fixture(scope="module", params=[HEP, CLIMATE], ids=["hep", "climate"])
 def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "dataset"
-    return request.param, make(folder, request.param, name="test", processes=2)
+    return request.param, make_dataset(folder, request.param, name="test", processes=2)
 
 
 def test_the_layout_of_hep_is_the_published_one(tmp_path):
-    found = make(tmp_path / "hep", HEP, name="hep", processes=1)
+    found = make_dataset(tmp_path / "hep", HEP, name="hep", processes=1)
 
     assert [(each.name, each.label) for each in found.files] == [
         ("train/train_0000.h5", 0), ("train/train_0001.h5", 0), ("validation/validation_0000.h5", 1),
@@ -46,7 +46,7 @@ def test_the_layout_of_hep_is_the_published_one(tmp_path):
 
 
 def test_the_layout_of_climate_is_the_published_one(tmp_path):
-    make(tmp_path / "climate", CLIMATE, name="climate", processes=1)
+    make_dataset(tmp_path / "climate", CLIMATE, name="climate", processes=1)
 
     assert sorted(path.name for path in (tmp_path / "climate").iterdir())[-4:] == [
         "data-1996-01-01-00-1.h5", "data-1996-01-01-03-1.h5", "manifest.json", "stats.h5",

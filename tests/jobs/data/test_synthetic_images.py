@@ -155,8 +155,8 @@ DRAWN = {
 
 @pytest.mark.parametrize(("seed", "detail"), DRAWN)
 def test_equal_seeds_draw_the_photographs_of_this_version(seed, detail):
-    style = scene.class_style(scene.generator(seed, 2, 0))
-    picture = scene.photograph(scene.generator(seed, 1, 0), style, (150, 110), 0.6).developed(detail)
+    style = scene.class_style(scene.item_generator(seed, 2, 0))
+    picture = scene.random_photograph(scene.item_generator(seed, 1, 0), style, (150, 110), 0.6).with_detail(detail)
 
     for plane, drawn in zip(np.asarray(picture, float).transpose(2, 0, 1), DRAWN[seed, detail], strict=True):
         steps = [np.abs(np.diff(plane, axis=axis)).mean() for axis in (0, 1)]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.events.intervals import innermost, intersection, length_by, shared_out, union, without
+from jobs.events.intervals import innermost_pieces, intersection, length_by, shared_out, time_outside, union
 
 SETS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda each: (each[0], sum(each))), max_size=12)
 GRID = 30
@@ -49,7 +49,7 @@ def test_the_lengths_of_groups_are_those_of_each_alone(groups, random):
 
 @given(SETS, SETS)
 def test_what_one_set_leaves_of_another_and_has_with_it_are_the_cells_of_one_and_of_both(ones, others):
-    left, both = (make(united(ones), united(others)) for make in (without, intersection))
+    left, both = (make(united(ones), united(others)) for make in (time_outside, intersection))
 
     assert cells(pairs(left)) == cells(ones) - cells(others)
     assert cells(pairs(both)) == cells(ones) & cells(others)
@@ -67,7 +67,7 @@ def test_each_moment_is_given_to_the_first_set_that_has_it(sets):
 def test_each_moment_is_that_of_the_interval_that_began_last(intervals):
     found = {
         cell: place
-        for place, start, end in zip(*innermost(*arrays(intervals)), strict=True)
+        for place, start, end in zip(*innermost_pieces(*arrays(intervals)), strict=True)
         for cell in range(start, end)
     }
 

@@ -10,7 +10,7 @@ from analysis.traces import action_times
 from analysis.traces.action_times import Definitions
 from jobs.events import nersc_logs
 from jobs.events.read_time_logs import read_logs
-from jobs.events.run_log import UNACCOUNTED, budgets
+from jobs.events.run_log import UNACCOUNTED, time_budgets
 from jobs.events.table import EventsError
 from tests.jobs.events.logs import event, stream
 
@@ -99,7 +99,7 @@ def test_what_is_exposed_is_known_once_the_action_that_computes_is_named(theirs)
 
 def test_a_budget_takes_an_action_that_is_inside_from_the_one_around_it(theirs):
     log, _ = read_logs([theirs])
-    (rank_1,) = budgets(log, [1])
+    (rank_1,) = time_budgets(log, [1])
     spent = {name: time_ns / 1e9 for name, time_ns in rank_1.spent_ns.items()}
 
     inner = {"HDF5 File Read": 1.5, "Load File": 1.5, "Training Iteration": 3.0}
@@ -110,7 +110,7 @@ def test_of_actions_on_two_threads_the_one_whose_events_are_shorter_comes_first(
     of = (("long", 0, 4.0, "a"), ("short", 1, 1.5, "b"), ("long", 4, 3.0, "a"))
     rows = [(0, 1, "f", name, T + start, T + start + took, took, 4711, thread) for name, start, took, thread in of]
 
-    (rank,) = budgets(read_logs([written(tmp_path / "log.csv", rows, NINE)])[0], [1])
+    (rank,) = time_budgets(read_logs([written(tmp_path / "log.csv", rows, NINE)])[0], [1])
 
     spent = {name: time_ns / 1e9 for name, time_ns in rank.spent_ns.items()}
     assert spent == {"long": 5.5, "short": 1.5, UNACCOUNTED: 0.0}

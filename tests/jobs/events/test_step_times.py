@@ -12,7 +12,7 @@ from analysis.__main__ import main
 from analysis.cli import trace
 from analysis.traces import step_report
 from jobs.events import step_times
-from jobs.events.step_times import bound, overlaps, shares
+from jobs.events.step_times import category_overlaps, category_times, input_bound
 from jobs.events.table import Events
 from jobs.events.tensorflow_trace import CATEGORIES, INPUT, KINDS, OTHER, UNACCOUNTED, Runtime
 from tests.jobs.events import spaces
@@ -57,7 +57,7 @@ def us(seconds):
 @given(EVENTS, EDGES)
 def test_each_time_is_that_of_a_grid_of_moments(events, edges):
     each = traced(events, edges)
-    found, together = shares(each), overlaps(each)
+    found, together = category_times(each), category_overlaps(each)
 
     for at, (start, end) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
         step = set(range(start, end))
@@ -86,8 +86,8 @@ def test_each_time_is_that_of_a_grid_of_moments(events, edges):
 @given(EVENTS, EDGES)
 def test_what_is_spent_adds_up_to_the_steps_and_the_verdict_is_a_part_of_it(events, edges):
     each = traced(events, edges)
-    found = shares(each)
-    verdict = bound(each, found)
+    found = category_times(each)
+    verdict = input_bound(each, found)
 
     spans = each.steps.end - each.steps.start
     assert (sum(found.spent.values()) == spans).all()
@@ -97,7 +97,7 @@ def test_what_is_spent_adds_up_to_the_steps_and_the_verdict_is_a_part_of_it(even
 
 @given(EVENTS, EDGES)
 def test_the_four_numbers_are_those_of_the_operations_of_a_step(events, edges):
-    found = step_report.operations(traced(events, edges))
+    found = step_report.operations_per_step(traced(events, edges))
 
     for at, (start, end) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
         step = set(range(start, end))
@@ -154,7 +154,7 @@ def test_prefetching_is_no_remedy_where_it_is_in_use(iterator, in_use, tmp_path,
     assert found["verdict"]["prefetched"] is in_use
     assert ("prefetch" in found["verdict"]["remedies_s"]) is not in_use
     assert ("Prefetching is in use" in " ".join(capsys.readouterr().out.split())) is in_use
-    of_record = step_times.metrics(spaces.traced(lines))
+    of_record = step_times.record_metrics(spaces.traced(lines))
     assert (of_record["remedies_s"]["prefetch"] == 0) is in_use
 
 
@@ -169,7 +169,7 @@ def test_a_window_is_said_not_to_be_the_training(tmp_path, capsys):
 
 def test_a_snapshot_behind_the_step_costs_it_nothing():
     lines = [("python", STEP[:3]), ("tf_data/1", POOL), ("saver", [("campaign checkpoint", 0, 60)])]
-    found = shares(spaces.traced(lines))
+    found = category_times(spaces.traced(lines))
 
     assert found.spent["checkpoint"].tolist() == [0]
     assert found.union["checkpoint"].tolist() == [60_000]

@@ -7,7 +7,7 @@ import pytest
 from analysis.__main__ import main
 from jobs.events import step_times, tensorflow_trace
 from jobs.events.table import EventsError
-from jobs.observe.profilers import TensorFlowProfiler
+from jobs.observe.profilers import TensorFlowObserver
 from tests.jobs.events.spaces import space, table, traced
 from tests.jobs.jobs_factory import check, make_request
 
@@ -67,7 +67,7 @@ def test_all_steps_are_seen_with_the_profiler_beyond_the_clock_and_a_window_behi
 def test_a_run_that_is_to_be_compared_has_no_profiler():
     settings = {"profile": {"posix": "none", "tensorflow": "all"}}
 
-    assert TensorFlowProfiler({"settings": settings, "tensorflow": None}, None).metrics() == {}
+    assert TensorFlowObserver({"settings": settings, "tensorflow": None}, None).metrics() == {}
 
 
 def test_the_table_has_times_of_the_clock_and_no_frames(tmp_path):
@@ -76,8 +76,8 @@ def test_the_table_has_times_of_the_clock_and_no_frames(tmp_path):
     assert read.events["start"].tolist() == [10**18 + each * 1000 for each in (0, 60, 5, 40)]
     names = [read.events.words["name"][op] for op in read.events["name"]]
     assert names[2:] == ["ReadFile:ReadFile", "DecodeJpeg:DecodeJpeg"]
-    assert (read.steps.number.tolist(), step_times.metrics(read)["waited_s"]) == ([1], 60e-6)
-    assert step_times.metrics(traced([("python", STEP), ("tf_data/1", POOL)])) == step_times.metrics(read)
+    assert (read.steps.number.tolist(), step_times.record_metrics(read)["waited_s"]) == ([1], 60e-6)
+    assert step_times.record_metrics(traced([("python", STEP), ("tf_data/1", POOL)])) == step_times.record_metrics(read)
 
 
 def test_a_damaged_table_is_refused(tmp_path, capsys):

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from jobs.judging import bound
-from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
+from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of_cell, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
-from jobs.judging.work_done import UNKNOWN, Given, Steps, Work, given, work_of
+from jobs.judging.work_done import UNKNOWN, StepTimes, StorageSpeed, TimeUse, storage_speed, time_use
 from jobs.model.record import ODD_FIGURES
 
-LIMITED, MORE, FULL = Given(at_most=100.0), Given(to_more=100.0, readers=16), Given(50.0, 100.0, 16)
+LIMITED, MORE, FULL = (
+    StorageSpeed(at_most=100.0),
+    StorageSpeed(to_more=100.0, readers=16),
+    StorageSpeed(50.0, 100.0, 16),
+)
 
 
 def below(value):
@@ -26,7 +30,7 @@ def above(value):
 
 def work(**changes):
     """Ten seconds of one thread that read and did next to nothing else."""
-    return replace(Work(10.0, 0.5, 2.0, threads=1, decodes=True, storage_busy_s=0.5, read_mb=10.0), **changes)
+    return replace(TimeUse(10.0, 0.5, 2.0, threads=1, decodes=True, storage_busy_s=0.5, read_mb=10.0), **changes)
 
 
 def storage(busy_s, rate, given, **changes):
@@ -40,7 +44,7 @@ MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encodi
 of a testbed with models.
 """
 
-TRAINED = Steps(10, 1.0, 0.1, 8.5, batch=32)
+TRAINED = StepTimes(10, 1.0, 0.1, 8.5, batch=32)
 AHEAD = replace(TRAINED, ahead=True)
 EDGES = [  # what is just decided, what is just not, and the word
     # One thread does one thing after the other: half of its time, and ten points more than anything else.
@@ -96,7 +100,7 @@ def test_a_word_is_said_from_its_limit_on_and_not_before(word, decided, not_deci
 @pytest.mark.parametrize(
     ("given", "why"),
     [(UNKNOWN, "bytes or latency: what it gives to more readers is not known"), (LIMITED, "bytes or latency"),
-     (Given(to_more=50.0, readers=8), "bytes or latency")],
+     (StorageSpeed(to_more=50.0, readers=8), "bytes or latency")],
 )  # fmt: skip
 def test_a_busy_storage_of_which_nobody_knows_what_it_can_give_is_not_decided(given, why):
     assert bound_of_work(storage(9.5, 45.0, given)).why == why
@@ -111,7 +115,7 @@ def test_what_one_thread_did_with_the_rest_of_its_time_is_not_guessed():
 
 
 def test_where_no_device_tells_the_threads_that_wait_for_the_storage_do():
-    served = work(storage_busy_s=None, storage_share=0.9, threads=8, read_mb=90.0, given=Given(None, 100.0, 16))
+    served = work(storage_busy_s=None, storage_share=0.9, threads=8, read_mb=90.0, given=StorageSpeed(None, 100.0, 16))
 
     assert str(bound_of_work(served)) == "latency: threads wait for storage 90%, 10 of 100 MB/s of 16 readers"
     assert bound_of_work(replace(served, storage_share=None)).word == UNDECIDED
@@ -135,22 +139,22 @@ def test_of_seldom_requests_and_of_one_after_the_other_the_busy_time_is_exact(re
     for run in record["runs"]:
         run |= {"elapsed_s": 1.0, "device_use": [run["device_use"][0] | {"reads": requests, "writes": 0}]}
 
-    assert work_of(record).storage_exact is is_exact
+    assert time_use(record).storage_exact is is_exact
 
 
 def test_a_model_knows_how_long_it_was_busy():
     record = next(each["record"] for each in MEASURED if "file server" in each["about"])
     busy = sorted(run["served"]["lustre"]["busy_s"] for run in record["runs"])
 
-    found = work_of(record)
+    found = time_use(record)
 
     assert (found.storage_exact, found.storage_busy_s) == (True, busy[len(busy) // 2])
 
 
 def test_a_program_of_which_only_the_processors_are_known_is_bound_by_them_where_all_are_busy():
-    assert str(bound_of_work(Work(30.0, 57.0, 2.0))) == "processors: 1.9 of 2 processors busy"
-    assert bound_of_work(Work(30.0, 30.0, 2.0)).word == UNDECIDED
-    assert bound_of_work(Work(0.0)).word == UNDECIDED
+    assert str(bound_of_work(TimeUse(30.0, 57.0, 2.0))) == "processors: 1.9 of 2 processors busy"
+    assert bound_of_work(TimeUse(30.0, 30.0, 2.0)).word == UNDECIDED
+    assert bound_of_work(TimeUse(0.0)).word == UNDECIDED
 
 
 def test_of_a_program_the_processors_that_all_it_started_kept_busy_count():
@@ -158,7 +162,7 @@ def test_of_a_program_the_processors_that_all_it_started_kept_busy_count():
     record["cell"] |= {"kind": "program", "settings": {"threads": 1, "benchmark": {"name": "command"}}}
     record["runs"] = [{**run, "elapsed_s": 2.0, "program": {"cpu_s": 3.8}, "other_cpu": 0.0} for run in record["runs"]]
 
-    assert str(bound_of(record)) == "processors: 1.9 of 2 processors busy, storage busy 6%"
+    assert str(bound_of_cell(record)) == "processors: 1.9 of 2 processors busy, storage busy 6%"
 
 
 def test_a_training_on_processors_is_bound_by_its_steps_or_not_decided_but_where_they_are_all_busy():
@@ -218,7 +222,7 @@ def peaks():
 
 @pytest.mark.parametrize("measured", MEASURED, ids=lambda each: each["about"])
 def test_of_what_was_measured_no_word_is_wrong(measured, peaks):
-    found = bound_of(measured["record"], peaks)
+    found = bound_of_cell(measured["record"], peaks)
 
     assert (found and found.word) == measured["word"]
 
@@ -243,29 +247,29 @@ def test_a_storage_has_no_more_where_twice_the_readers_get_no_more(threads, read
     known = Peaks(())
     known.readers = lambda _: readers
 
-    assert given(record, known) == Given(at_most, *to_more)
+    assert storage_speed(record, known) == StorageSpeed(at_most, *to_more)
     record["cell"]["settings"]["staging"] = "small"
-    assert given(record, known) == UNKNOWN
+    assert storage_speed(record, known) == UNKNOWN
 
 
 def test_from_memory_nothing_is_held_against_what_a_storage_gives(peaks):
     record = next(each["record"] for each in MEASURED if each["about"].startswith("one thread reads from a disk"))
     warm = {**record, "cell": {**record["cell"], "page_cache": "warm"}}
 
-    assert (work_of(record, peaks).given.readers, work_of(warm, peaks).given) == (32, UNKNOWN)
+    assert (time_use(record, peaks).given.readers, time_use(warm, peaks).given) == (32, UNKNOWN)
 
 
 def test_several_ranks_are_not_decided(peaks):
     record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
     record["runs"][0]["ranks"] = []
 
-    assert bound_of(record, peaks).why.startswith("several nodes")
+    assert bound_of_cell(record, peaks).why.startswith("several nodes")
 
 
 def test_without_a_run_that_has_figures_there_is_no_word(peaks):
     record = {**MEASURED[0]["record"], "runs": []}
 
-    assert (work_of(record), bound_of(record, peaks)) == (None, None)
+    assert (time_use(record), bound_of_cell(record, peaks)) == (None, None)
 
 
 def test_a_record_without_what_runs_must_have_is_an_odd_one(peaks):
@@ -274,7 +278,7 @@ def test_a_record_without_what_runs_must_have_is_an_odd_one(peaks):
         del run["elapsed_s"]
 
     with pytest.raises(ODD_FIGURES):
-        bound_of(record, peaks)
+        bound_of_cell(record, peaks)
 
 
 def test_each_rule_of_the_table_says_a_share_or_nothing():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.model import reading
-from jobs.model.reading import Amount, Count, Line, Nested, unprintable
+from jobs.model.reading import Amount, Count, Line, Nested, first_unprintable
 from jobs.model.record import Manifest, Record
 from jobs.model.work import WorkList
 from jobs.system.untrusted import UntrustedError
@@ -83,7 +83,7 @@ def nested(deep, inside=1):
     ],
 )  # fmt: skip
 def test_the_first_fault_is_told_with_its_place(change, fault):
-    found = reading.fault({**GOOD, **change}, Shape)
+    found = reading.type_fault({**GOOD, **change}, Shape)
 
     assert found.startswith(fault)
     assert bool(found) == bool(fault)
@@ -91,13 +91,13 @@ def test_the_first_fault_is_told_with_its_place(change, fault):
 
 @pytest.mark.parametrize("value", [None, [], "x", 5])
 def test_what_is_no_mapping_is_of_no_kind(value):
-    assert reading.fault(value, Shape).startswith(f"it is {value!r}: expected `object`")
+    assert reading.type_fault(value, Shape).startswith(f"it is {value!r}: expected `object`")
 
 
 @pytest.mark.parametrize("schema", [2, 10**30])
 def test_a_newer_schema_is_told_apart_from_damage(schema):
     with pytest.raises(reading.NewerFileError, match=f"schema {schema}"):
-        reading.checked({**GOOD, "schema": schema}, Shape, 1)
+        reading.check_value({**GOOD, "schema": schema}, Shape, 1)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_newer_schema_is_told_apart_from_damage(schema):
 )  # fmt: skip
 def test_a_file_of_no_schema_or_of_another_kind_is_refused(value, why):
     with pytest.raises(UntrustedError, match=why):
-        reading.checked(value, Shape, 1)
+        reading.check_value(value, Shape, 1)
 
 
 @pytest.mark.parametrize(
@@ -125,32 +125,32 @@ def test_what_is_no_file_of_ours_is_refused_and_never_waited_for(tmp_path, monke
     make(tmp_path / "file")
 
     with pytest.raises(UntrustedError, match=why):
-        reading.read(tmp_path / "file", Shape, 1)
+        reading.read_json(tmp_path / "file", Shape, 1)
 
 
 def test_a_good_file_is_read_whole_with_the_keys_that_nobody_declared(tmp_path):
     path = tmp_path / "file"
     path.write_text(json.dumps({**GOOD, "schema": 1, "é": [1]}))
 
-    assert reading.read(path, Shape, 1) == reading.read(path, Shape) == {**GOOD, "schema": 1, "é": [1]}
+    assert reading.read_json(path, Shape, 1) == reading.read_json(path, Shape) == {**GOOD, "schema": 1, "é": [1]}
 
 
 @pytest.mark.parametrize("odd", ["\x1b", "\x7f", "\u202e", "\ud800", "é\n"])
 @pytest.mark.parametrize("value", ['{"a": [1, %s]}', '{"a": {%s: 1}}', "%s", "[18446744073709551616, %s]"])
 def test_text_that_acts_on_a_terminal_is_found_at_any_depth(value, odd):
-    assert unprintable(json.loads(value % json.dumps(odd))) == odd
-    assert unprintable(json.loads(value % json.dumps('é "\\'))) is None
+    assert first_unprintable(json.loads(value % json.dumps(odd))) == odd
+    assert first_unprintable(json.loads(value % json.dumps('é "\\'))) is None
 
 
 def test_the_example_of_the_contract_is_a_record():
-    assert reading.fault(RECORD, Record) == ""
+    assert reading.type_fault(RECORD, Record) == ""
 
 
 @given(number=st.integers(1, 400), by=ODD)
 def test_a_damaged_record_is_one_or_is_refused_by_a_key(number, by):
     made = changed(copy.deepcopy(RECORD), number, by)
     for kind in (Record, Manifest, WorkList):
-        fault = reading.fault(made, kind)
+        fault = reading.type_fault(made, kind)
 
         assert isinstance(made, dict) or fault.startswith("it is ")
         assert fault == "" or fault.isprintable()
@@ -185,4 +185,4 @@ def test_a_record_that_breaks_its_declaration_is_refused_by_key(change, why):
     made = copy.deepcopy(RECORD)
     change(made)
 
-    assert reading.fault(made, Record).startswith(why)
+    assert reading.type_fault(made, Record).startswith(why)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.judging.judge import judged
+from jobs.judging.judge import judge_record
 from jobs.model.record import contradictions
 
 RECORD = json.loads((Path(__file__).parents[2] / "contract" / "record.json").read_text(encoding="utf-8"))
@@ -17,7 +17,7 @@ def told(of_run=(), of_cell=(), **changes):
     made = copy.deepcopy(RECORD) | changes
     made["runs"][0] |= dict(of_run)
     made["cell"] |= dict(of_cell)
-    return [*contradictions(judged(made, made["terms"]))]
+    return [*contradictions(judge_record(made, made["terms"]))]
 
 
 def test_the_example_of_the_contract_contradicts_nothing():
@@ -56,7 +56,7 @@ def test_figures_of_a_run_that_cannot_be_true_together_are_told_by_key(change, w
     ],
 )
 def test_what_a_program_did_is_within_its_run(change, why):
-    made = judged(copy.deepcopy(RECORD), RECORD["terms"])
+    made = judge_record(copy.deepcopy(RECORD), RECORD["terms"])
     made["provenance"] = made["provenance"] | {"cores": 4}
     made["runs"][0] |= {"program": {"cpu_s": 0.5}, "elapsed_s": 1.4, "marked_s": None} | change
 

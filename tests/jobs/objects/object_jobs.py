@@ -10,7 +10,7 @@ import numpy as np
 
 from jobs import run
 from jobs.data import manifest, pipeline
-from jobs.objects import source
+from jobs.objects import run_objects
 from tests.jobs.jobs_factory import judged_in_time
 
 
@@ -25,17 +25,20 @@ def pixels(argument):
     """Return of each object, by index, its size and a checksum of the pixels that the pipeline gives of it."""
     os.environ.update(argument["environment"])
     request, settings = argument["request"], argument["request"]["settings"]
-    listed = manifest.load(Path(request["manifest"]))
+    listed = manifest.load_manifest(Path(request["manifest"]))
     names = [file.name for file in listed.files]
     if "storage" not in settings:
         return {"value": _pixels([str(Path(request["dataset"], name)) for name in names], settings)}
-    order = [names[index] for index in pipeline.order(names, settings["seed"])]
-    with source.of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened, opened.in_order(order):
+    order = [names[index] for index in pipeline.reading_order(names, settings["seed"])]
+    with (
+        run_objects.objects_of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened,
+        opened.in_order(order),
+    ):
         return {"value": _pixels(names, settings, opened)}
 
 
 def _pixels(names, settings, opened=None):
-    batches = pipeline.build(names, settings, opened)
+    batches = pipeline.build_unlabelled(names, settings, opened)
     rows = (row for batch in batches for row in zip(*(part.numpy() for part in batch), strict=True))
     return sorted((int(index), int(size), hashlib.sha256(image.tobytes()).hexdigest()) for index, size, image in rows)
 
@@ -47,7 +50,7 @@ def calls_of_threads(_):
     local, calls = threading.local(), defaultdict(list)
 
     def called(_):
-        source.keep_thread_state()
+        run_objects.keep_thread_state()
         calls[threading.get_native_id()].append(getattr(local, "calls", 0))
         local.calls = calls[threading.get_native_id()][-1] + 1
         return np.int32(0)

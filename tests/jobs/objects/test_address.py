@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.errors import FolderError
-from jobs.objects.address import address_of, below, host_and_port, shown, storage_of
+from jobs.objects.address import address_below, address_of, address_without_secrets, host_and_port, storage_of
 
 
 @pytest.mark.parametrize("prefix", ["runs#1", "a?region=x", "50%23", "ü b+c", "~a/[1]", ""])
@@ -13,7 +13,7 @@ def test_every_prefix_comes_back_and_what_lies_below_it_is_below_it(prefix):
     address = address_of({"endpoint": "https://h:1/", "bucket": "mine", "prefix": prefix, "region": "eu-1"})
 
     assert storage_of(address)["prefix"] == prefix
-    found = storage_of(below(address, "checkpoints", "cell"))
+    found = storage_of(address_below(address, "checkpoints", "cell"))
     assert (found["bucket"], found["prefix"]) == ("mine", f"{prefix}/checkpoints/cell".lstrip("/"))
     assert found["region"] == "eu-1"
 
@@ -47,13 +47,13 @@ def test_what_is_no_host_alone_is_refused_and_no_password_is_repeated(host):
 )
 @pytest.mark.parametrize("scheme", ["https://", ""])
 def test_what_of_an_address_is_repeated_is_no_password(scheme, host):
-    assert "secret" not in shown(f"{scheme}{host}/b")
-    assert "sec" not in shown(f"{scheme}{host}/b")
+    assert "secret" not in address_without_secrets(f"{scheme}{host}/b")
+    assert "sec" not in address_without_secrets(f"{scheme}{host}/b")
 
 
 @pytest.mark.parametrize("plain", ["https://h/gateway", "ftp://h:21", "127.0.0.1:7480", "host"])
 def test_an_address_without_a_password_is_repeated_as_it_was_written(plain):
-    assert shown(plain) == plain
+    assert address_without_secrets(plain) == plain
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 
 from jobs.data import make, specs
 from jobs.errors import DatasetError, ObjectStoreError
-from jobs.objects import address, faults, source
+from jobs.objects import address, faults, run_objects
 from jobs.objects import client as client_module
-from jobs.objects.client import Client, DataError, Room
-from jobs.objects.source import Ahead
+from jobs.objects.client import BucketSpace, Client, DataError
+from jobs.objects.run_objects import ReadAhead
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
 from jobs.store.store import lack_of_room
@@ -107,7 +107,7 @@ def test_below_no_folder_an_object_of_a_run_has_no_slash_before_it(store):
     storage = {**store.storage, "prefix": "photos"}
     listed = SimpleNamespace(files=[("07.jpg", 1007, 0)], objects=None)
 
-    with source.of_dataset(storage, "s3://bucket/photos/", listed, None, 1) as opened:
+    with run_objects.objects_of_dataset(storage, "s3://bucket/photos/", listed, None, 1) as opened:
         assert bytes(opened.take("07.jpg")) == store.objects[KEY]
 
 
@@ -266,7 +266,7 @@ def test_ahead_keeps_so_many_requests_in_flight_and_gives_each_object_to_whom_as
     store.delay_s = 0.01
     client = Client(store.storage)
     wanted = [(each.key, each) for each in client.listed("photos")]
-    ahead = Ahead(client, wanted, concurrency)
+    ahead = ReadAhead(client, wanted, concurrency)
     assert store.gets == []  # before the clock
 
     taken = {name: bytes(ahead.take(name)) for name, _ in wanted[:10]}
@@ -290,8 +290,8 @@ def test_whoever_waits_for_an_object_when_ahead_ends_or_asks_later_gets_an_error
         finally:
             cancelled.set()
 
-    wanted = [(str(number), client_module.Stored(str(number), 1)) for number in range(9)]
-    ahead = Ahead(SimpleNamespace(get_async=never), wanted, 1)
+    wanted = [(str(number), client_module.StoredObject(str(number), 1)) for number in range(9)]
+    ahead = ReadAhead(SimpleNamespace(get_async=never), wanted, 1)
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(ahead.take, name) for name in ("0", "1", "8")]
         assert under_way.wait(30)
@@ -302,7 +302,7 @@ def test_whoever_waits_for_an_object_when_ahead_ends_or_asks_later_gets_an_error
     assert [type(error) for error in errors] == [CancelledError] * 3
     with pytest.raises(CancelledError):
         ahead.take("5")
-    unbegun = Ahead(SimpleNamespace(get_async=never), wanted, 1)
+    unbegun = ReadAhead(SimpleNamespace(get_async=never), wanted, 1)
     unbegun.close()
     with pytest.raises(CancelledError):
         unbegun.take("0")
@@ -312,7 +312,7 @@ def test_an_error_of_ahead_comes_to_whom_asks_for_the_object(store):
     client = Client(store.storage)
     wanted = [(each.key, each) for each in client.listed("photos")]
     del store.objects[wanted[3][0]]
-    ahead = Ahead(client, wanted, 2)
+    ahead = ReadAhead(client, wanted, 2)
 
     outcomes = []
     for name, _ in wanted:
@@ -404,9 +404,9 @@ LARGE = {"files": 100, "median_bytes": 1_000_000, "sigma": 0.0, "width": 2000, "
 @pytest.mark.parametrize(
     ("headers", "room"),
     [
-        ({USED: "600", MOST: "1000"}, Room(600, 1000)),
-        ({USED: "600", MOST: "-1"}, Room(600, None)),  # no quota
-        ({USED: "600"}, Room(600, None)),
+        ({USED: "600", MOST: "1000"}, BucketSpace(600, 1000)),
+        ({USED: "600", MOST: "-1"}, BucketSpace(600, None)),  # no quota
+        ({USED: "600"}, BucketSpace(600, None)),
         ({MOST: "1000"}, None),
         ({USED: "much", MOST: "1000"}, None),
         ({}, None),  # not Ceph
@@ -428,10 +428,10 @@ def test_of_a_store_that_does_not_answer_no_room_is_known(store):
 
 @pytest.mark.parametrize(("used", "nearly"), [(899, False), (900, False), (901, True)])
 def test_a_bucket_is_nearly_full_from_nine_tenths_of_its_room_on(used, nearly):
-    assert Room(used, 1000).is_nearly_full is nearly
-    assert not Room(used, None).is_nearly_full
+    assert BucketSpace(used, 1000).is_nearly_full is nearly
+    assert not BucketSpace(used, None).is_nearly_full
     words = "3.4 of 5.1 GB used", "3.4 GB used"
-    assert (str(Room(3_440_000_000, 5_060_000_000)), str(Room(3_440_000_000, None))) == words
+    assert (str(BucketSpace(3_440_000_000, 5_060_000_000)), str(BucketSpace(3_440_000_000, None))) == words
 
 
 def test_a_place_lacks_the_room_for_what_is_more_than_is_free(store, tmp_path, monkeypatch):
@@ -445,11 +445,11 @@ def test_a_place_lacks_the_room_for_what_is_more_than_is_free(store, tmp_path, m
 def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
     store.room = {USED: "0", MOST: "50000000"}
     before = dict(store.objects)
-    spec = specs.spec_of(LARGE)
+    spec = specs.dataset_spec(LARGE)
     bucket = Bucket({**store.storage, "prefix": "datasets/large"}, "s3://bucket/datasets/large")
 
     with pytest.raises(DatasetError, match=r"needs 1\d\d MB more, and has 50 MB free") as caught:
-        make.make(bucket, spec, name="large", processes=1)
+        make.make_dataset(bucket, spec, name="large", processes=1)
     assert Bucket.at(f"{store.storage['endpoint']}/bucket/p").free_bytes() == 50_000_000
 
     assert "s3_size_gb" in caught.value.hint

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.data.make import make
-from jobs.data.manifest import MANIFEST_NAME, scan
-from jobs.data.readers import Part, opened
+from jobs.data.make import make_dataset
+from jobs.data.manifest import MANIFEST_NAME, scan_folder
+from jobs.data.readers import Part, open_reader
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError
-from jobs.objects import ranges, source
-from jobs.objects.client import DataError, Stored
+from jobs.objects import ranges, run_objects
+from jobs.objects.client import DataError, StoredObject
 from tests.jobs.jobs_factory import check
 from tests.jobs.objects.conftest import CREDENTIALS
 
@@ -54,7 +54,9 @@ def put(store, tmp_path):
 def request_of(store, put, tmp_path):
     def made(benchmark, storage=None):
         folder = tmp_path / benchmark
-        listed = put(folder, make(folder, HEP if benchmark == "hepcnn" else CLIMATE, name=benchmark, processes=1))
+        listed = put(
+            folder, make_dataset(folder, HEP if benchmark == "hepcnn" else CLIMATE, name=benchmark, processes=1)
+        )
         (folder / MANIFEST_NAME).write_text(listed.to_json())
         settings = {
             "benchmark": OWN[benchmark], "batch_size": 8 if benchmark == "hepcnn" else 1, "seed": 1, "cache": "cold",
@@ -104,8 +106,8 @@ def reading(store, put, tmp_path):
             for name, (values, how) in written.items():
                 file.create_dataset(name, data=values, **how)
         storage = {**store.storage, "prefix": "below", "checksum": True}
-        listed = put(folder, scan(folder, next(iter(written))))
-        return source.of_dataset(storage, "s3://bucket/below/it", listed, None, 2)
+        listed = put(folder, scan_folder(folder, next(iter(written))))
+        return run_objects.objects_of_dataset(storage, "s3://bucket/below/it", listed, None, 2)
 
     return done
 
@@ -119,7 +121,7 @@ def test_ranges_give_the_bytes_of_any_plain_layout(engine, chunks, reading, stor
 
     with reading(x=(values, {"chunks": chunks})) as objects:
         objects.engine["engine"] = engine
-        with opened("offsets", parts, ["a.h5"], readers=1, source=objects) as reader:
+        with open_reader("offsets", parts, ["a.h5"], readers=1, source=objects) as reader:
             whole, some = reader.read("a.h5")
 
     np.testing.assert_array_equal(whole, values)
@@ -131,28 +133,28 @@ def test_what_the_library_must_read_and_what_is_no_hdf5_is_said_with_the_address
 
     with reading(x=(np.zeros((100, 100)), {"compression": "gzip"})) as objects:
         with pytest.raises(DatasetError, match=f"{address}: x has the filter"):
-            opened("offsets", part, ["a.h5"], source=objects).__enter__()
+            open_reader("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects["below/it/a.h5"] = bytes(len(store.objects["below/it/a.h5"]))
         with pytest.raises(DataError, match="it has changed"):
-            opened("offsets", part, ["a.h5"], source=objects).__enter__()
+            open_reader("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects.clear()
         with pytest.raises(DataError, match="is missing"):
-            opened("offsets", part, ["a.h5"], source=objects).__enter__()
+            open_reader("offsets", part, ["a.h5"], source=objects).__enter__()
 
 
 def test_an_object_that_is_no_hdf5_is_named(reading, store):
     with reading(x=(np.zeros(9), {})) as objects:
         store.objects["below/it/a.h5"] = b"junk" * 100
-        objects.stored["a.h5"] = Stored("it/a.h5", 400, store.etag("below/it/a.h5"))
+        objects.stored["a.h5"] = StoredObject("it/a.h5", 400, store.etag("below/it/a.h5"))
         with pytest.raises(DatasetError, match="cannot be read as HDF5"):
-            opened("offsets", [Part("x")], ["a.h5"], source=objects).__enter__()
+            open_reader("offsets", [Part("x")], ["a.h5"], source=objects).__enter__()
 
 
 @pytest.mark.parametrize("engine", ["threads", "async"])
 def test_a_wrong_byte_of_a_range_is_seen_by_its_checksum_after_the_clock_whichever_load_had_it(engine, reading, store):
     with reading(x=(np.random.default_rng(0).random(5000), {})) as objects:
         objects.engine["engine"] = engine
-        with opened("offsets", [Part("x")], ["a.h5"], source=objects) as reader:
+        with open_reader("offsets", [Part("x")], ["a.h5"], source=objects) as reader:
             objects.ranges.compare()
             assert objects.wrong == set()
             store.script = ["spoiled"]
@@ -187,7 +189,7 @@ def test_an_object_is_read_as_a_file_of_its_bytes_is(size, deeds):
         seen.append(len(view))
         view[:] = content[offset : offset + len(view)]
 
-    file = ranges.File(SimpleNamespace(read=read), "x", size, "s3://b/x")
+    file = ranges.ObjectFile(SimpleNamespace(read=read), "x", size, "s3://b/x")
     for whence, offset, count in [(0, 0, 5), *deeds]:
         if offset + (0, plain.tell(), size)[whence] >= 0:
             assert file.seek(offset, whence) == plain.seek(offset, whence)

@@ -32,7 +32,7 @@ def request_of(store, shared_images, tmp_path):
     def made(storage=None, **changes):
         store.objects = {f"below/it/{path.name}": path.read_bytes() for path in shared_images.iterdir()}
         request = make_request(shared_images, tmp_path / "held", **changes)
-        listed = manifest.load(tmp_path / "held")
+        listed = manifest.load_manifest(tmp_path / "held")
         objects = tuple((store.etag(f"below/it/{file.name}"), None) for file in listed.files)
         (tmp_path / "held" / manifest.MANIFEST_NAME).write_text(replace(listed, objects=objects).to_json())
         request["settings"]["storage"] = {**store.storage, "prefix": "below", **(storage or {})}
@@ -83,7 +83,7 @@ def test_a_baseline_of_an_object_says_how_many_read_it(access, readers, store):
     settings = {"storage": store.storage, "benchmark": benchmark, "threads": 3, "seed": 0}
     asked = {"file": "photos/01.jpg", "file_bytes": 1001, "block_bytes": 1001, "raw": None}
 
-    with baseline.begin({"settings": settings, "baseline": asked}) as work:
+    with baseline.begin_run({"settings": settings, "baseline": asked}) as work:
         assert work.source.engine == {"engine": "threads", "concurrency": readers}
 
 
@@ -112,7 +112,10 @@ def test_a_baseline_puts_objects_sees_them_listed_and_removes_only_its_own(put_r
 def test_objects_that_are_not_listed_as_they_were_put_fail_the_run(put_request, store, monkeypatch):
     monkeypatch.setattr(Client, "put", lambda *_: None)
 
-    with baseline.begin(put_request) as work, pytest.raises(EngineError, match="the store lists 0 objects of 0 bytes"):
+    with (
+        baseline.begin_run(put_request) as work,
+        pytest.raises(EngineError, match="the store lists 0 objects of 0 bytes"),
+    ):
         work.measure(nullcontext())
 
 
@@ -169,7 +172,7 @@ def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(h
     monkeypatch.setattr(servers.socket, "getaddrinfo", found)
     monkeypatch.setattr(checkpoints, "_new_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
     settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
-    made = checkpoints.Checkpoints(
+    made = checkpoints.RunSnapshots(
         settings, [Folder(tmp_path), Bucket.at(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0
     )
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.observe import counters
-from jobs.observe.counters import Count, Reading, subtract_readings, use_of_devices
+from jobs.observe.counters import CounterReading, DeviceCount, subtract_readings, use_of_devices
 from jobs.system import page_cache
-from jobs.system.device import Device, Use, device_of
+from jobs.system.device import Device, DeviceRequests, device_of
 from jobs.system.page_cache import Fetch
 from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
 
 
 def count(device="vda", **fields):
-    return Count(Disk(device), Use(**dict.fromkeys(Use._fields, 0) | fields))
+    return DeviceCount(Disk(device), DeviceRequests(**dict.fromkeys(DeviceRequests._fields, 0) | fields))
 
 
 class Disk(Device):
@@ -28,7 +28,7 @@ class Disk(Device):
     request_bytes = 4096
 
 
-BEFORE = Reading(
+BEFORE = CounterReading(
     at_s=100.0,
     process={"read_bytes": 1_000, "write_bytes": 50},
     device=count(reads=1_000, read_bytes=10_000, writes=500, written_bytes=70_000, flushes=9, busy_s=8.0),
@@ -37,7 +37,7 @@ BEFORE = Reading(
     own_cpu_s=3.0,
     io_pressure_s=1.0,
 )
-AFTER = Reading(
+AFTER = CounterReading(
     at_s=104.0,
     process={"read_bytes": 9_000, "write_bytes": 80},
     device=count(
@@ -187,7 +187,7 @@ def test_cores_of_others_are_never_negative(ours, everybody, elapsed):
 
 def test_a_cold_read_fetches_every_page_of_the_files_and_no_more_and_a_warm_one_none(disk):
     paths = write_jpegs(disk / "data", 24)
-    page_cache.evict(paths)
+    page_cache.evict_pages(paths)
     before = counters.read_counters(device_of(disk))
 
     read_all(paths)
@@ -202,7 +202,7 @@ def test_a_cold_read_fetches_every_page_of_the_files_and_no_more_and_a_warm_one_
 
 def test_what_another_process_reads_is_not_ours(disk):
     paths = write_jpegs(disk / "data", 24)
-    page_cache.evict(paths)
+    page_cache.evict_pages(paths)
     before = counters.read_counters(device_of(disk))
 
     script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]), flush=True); input()"

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from jobs.errors import DatasetError
-from jobs.observe.data_files import ListedFiles
-from jobs.ready_run import Work
+from jobs.observe.data_files import ListedFilesObserver
+from jobs.ready_run import ReadyRun
 
 NAMES = [f"{number}.jpg" for number in range(5)]
 
@@ -23,7 +23,9 @@ def observe(tmp_path):
         sizes = {tmp_path / name: 100 for name in NAMES}
         before(tmp_path)
         files = [tmp_path / name for name in proof]
-        observer = ListedFiles({"listed_ns": listed_ns}, Work(lambda _: {}, tmp_path, list(sizes), files, sizes))
+        observer = ListedFilesObserver(
+            {"listed_ns": listed_ns}, ReadyRun(lambda _: {}, tmp_path, list(sizes), files, sizes)
+        )
         observer.start()
         meddle(tmp_path)
         observer.stop(failed=False)
@@ -86,7 +88,11 @@ def test_objects_that_came_otherwise_than_listed_are_counted_and_the_first_are_n
     source = SimpleNamespace(stored=stored, wrong=wrong, ranges=ranges)
     work = SimpleNamespace(source=source, proof=[Path("a"), Path("c")], sizes={})
 
-    assert ListedFiles({}, work).metrics() == {"listed_bytes": 16, "changed_files": 4, "changed": ["a", "b", "c"]}
+    assert ListedFilesObserver({}, work).metrics() == {
+        "listed_bytes": 16,
+        "changed_files": 4,
+        "changed": ["a", "b", "c"],
+    }
     assert compared == [True]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jobs.objects.client import Counts
+from jobs.objects.client import RequestCounts
 from jobs.observe.storages import ObjectStoreObserver
 
 
@@ -16,7 +16,7 @@ from jobs.observe.storages import ObjectStoreObserver
 def test_a_record_has_the_counts_of_the_run_alone(number):
     seconds = np.random.default_rng(number).gamma(1.0, 0.03, 2 * number)
     first, whole = (array("d", part) for part in (seconds[:number], seconds[number:]))
-    client = SimpleNamespace(lock=threading.Lock(), counts=Counts(9, 8), path={"bucket": "b"})
+    client = SimpleNamespace(lock=threading.Lock(), counts=RequestCounts(9, 8), path={"bucket": "b"})
     client.storage = {"endpoint": "http://192.0.2.1"}
     observer = ObjectStoreObserver(
         {}, SimpleNamespace(source=SimpleNamespace(client=client, engine={"engine": "async"}))

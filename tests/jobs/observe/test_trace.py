@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.observe import trace
-from jobs.observe.trace import Trace
+from jobs.observe.trace import SystemTrace
 from jobs.system import page_cache, traffic
 from jobs.system.device import Device, Mount, device_of
 from tests.jobs.jobs_factory import fetched
@@ -73,7 +73,7 @@ class HandClock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = HandClock()
-    monkeypatch.setattr(Trace, "clock", clock)
+    monkeypatch.setattr(SystemTrace, "clock", clock)
     return clock
 
 
@@ -85,7 +85,7 @@ def run(tmp_path, clock):
     """
 
     def run(work=lambda: None, *, seconds=1.0, paths=(), interval_s=HOURS, tail_s=0.0, **more):
-        traced = Trace([*paths], interval_s, tail_s, tmp_path / "trace.csv", more.get("settle"))
+        traced = SystemTrace([*paths], interval_s, tail_s, tmp_path / "trace.csv", more.get("settle"))
         traced.start()
         work()
         clock.go(seconds)
@@ -131,7 +131,7 @@ def pressure():
 
 def read_cold(path, times):
     for _ in range(times):
-        page_cache.evict([path])
+        page_cache.evict_pages([path])
         page_cache.read_through([path])
 
 
@@ -139,7 +139,7 @@ def read_cold(path, times):
 def big(disk):
     path = disk / "big"
     path.write_bytes(os.urandom(32 * MIB))
-    page_cache.sync(disk)
+    page_cache.sync_file_system(disk)
     return path
 
 
@@ -284,7 +284,7 @@ def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_beg
 
 
 def test_who_samples_waits_for_the_time_that_is_due_unless_told_to_stop():
-    clock, stop = trace.Clock(), threading.Lock()
+    clock, stop = trace.TraceClock(), threading.Lock()
     stop.acquire()
     due_s = clock.now() + 0.05
 
@@ -309,8 +309,8 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
     name, point = staged(setup.disk, disk / "image", disk / "point")
     path = point / "file"
     path.write_bytes(os.urandom(8 * MIB))
-    page_cache.sync(point)
-    page_cache.evict([disk / "image"])
+    page_cache.sync_file_system(point)
+    page_cache.evict_pages([disk / "image"])
     before, before_under = kernel(name)[0], kernel(under)[0]
 
     _, rows = run(lambda: read_cold(path, 1), paths=[point, disk])
@@ -326,12 +326,12 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
 def test_what_is_written_to_a_loop_device_is_known_to_be_counted_by_the_device_of_its_file_too(disk, staged):
     _, point = staged(setup.disk, disk / "image", disk / "point")
 
-    assert traffic.Written(point).below[0] == traffic.Written(disk).source
-    assert traffic.Written(None).below == []
-    written = traffic.Written(point)
+    assert traffic.WrittenBytes(point).below[0] == traffic.WrittenBytes(disk).source
+    assert traffic.WrittenBytes(None).below == []
+    written = traffic.WrittenBytes(point)
     assert written.bytes is None
     (point / "file").write_bytes(bytes(8 * MIB))
-    page_cache.sync(point)
+    page_cache.sync_file_system(point)
     written.settle()
     assert written.bytes == pytest.approx(8 * MIB, rel=0.1)
 
@@ -455,7 +455,7 @@ def test_the_file_is_written_whole_also_when_the_iteration_fails_and_then_has_no
 
 
 def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(tmp_path, clock):
-    traced = Trace([], 0.1, 0, tmp_path / "missing" / "trace.csv")
+    traced = SystemTrace([], 0.1, 0, tmp_path / "missing" / "trace.csv")
     traced.start()
     clock.go(0.1)
     traced.stop()
@@ -478,7 +478,7 @@ TOLD = {
 def test_each_source_takes_its_counts_from_the_lines_of_the_kernel(monkeypatch):
     monkeypatch.setattr(trace, "read_kernel", TOLD.get)
 
-    found = {source.name: source.read() for source in trace.find_sources([])[0]}
+    found = {source.name: source.read() for source in trace.find_counters([])[0]}
 
     assert found == {
         "process": (4096, 512), "io pressure": (77, 33), "total cpu usage": (300, 313, 4000, 5000, 80),

@@ -12,9 +12,9 @@ from jobs import checks
 from jobs.checks import Limits
 from jobs.observe import storages as observer
 from jobs.observe import waits
-from jobs.observe.waits import ThreadWaits
+from jobs.observe.waits import ThreadWaitsObserver
 from jobs.system import cgroup, threads
-from jobs.system.cgroup import Limit
+from jobs.system.cgroup import IoLimit
 from jobs.system.layers import Layers
 
 LIBC = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ class Work:
 
 def observed(folder, until, action):
     """Observe a thread that does something, until the figures have what is waited for; return them."""
-    watching, deadline = ThreadWaits({}, Work((folder,))), time.monotonic() + PATIENCE_S
+    watching, deadline = ThreadWaitsObserver({}, Work((folder,))), time.monotonic() + PATIENCE_S
     over = threading.Event()
 
     def work():
@@ -127,12 +127,12 @@ def test_where_the_kernel_does_not_tell_how_long_a_thread_was_ready_nothing_is_c
     ],
 )
 def test_a_limit_counts_unless_it_is_what_emulates_the_storage(per_s, bounds, counts, tmp_path, monkeypatch):
-    limit = Limit("", "read_bps", per_s, "/group")
+    limit = IoLimit("", "read_bps", per_s, "/group")
     monkeypatch.setattr(
         cgroup, "io_limits", lambda devices: [limit._replace(device=device.name) for device in devices[:1]]
     )
     monkeypatch.setattr(observer, "emulated_storage", lambda _: bounds)
-    watching = observer.IoLimits({}, Work((tmp_path,)))
+    watching = observer.IoLimitsObserver({}, Work((tmp_path,)))
 
     watching.start()
     watching.stop(failed=False)

@@ -31,7 +31,7 @@ with Profile(only=[sys.argv[1]]) as profile:
     theirs = seen.value - before
 assert (len(profile.events), theirs) == (7, 7), (len(profile.events), theirs)
 profile.save(sys.argv[1] + ".npz")
-print("; ".join(report.lines(posix_window.read_window(Path(sys.argv[1] + ".npz")))))
+print("; ".join(report.report_lines(posix_window.read_window(Path(sys.argv[1] + ".npz")))))
 """
 REWRITES = """#include <unistd.h>
 int reads(int fd) { char c; return read(fd, &c, 1); }

@@ -14,13 +14,13 @@ from jobs.profiler.hook_library import WindowCapacity
 
 
 def test_without_a_compiler_the_first_use_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "library", lambda: tmp_path / "none.so")
+    monkeypatch.setattr(build, "library_path", lambda: tmp_path / "none.so")
     monkeypatch.setattr(build, "HERE", Path(build.__file__).parent)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
 
     with pytest.raises(build.BuildError, match="install gcc or clang"):
-        build.build()
+        build.build_library()
 
 
 def _by_anyone(target):
@@ -41,18 +41,18 @@ def _by_another(target):
 @pytest.mark.parametrize("written", [_by_anyone, _by_a_link, _by_another])
 def test_a_library_that_others_may_have_written_is_built_anew(written, monkeypatch, tmp_path):
     compiler = tmp_path / "cc"  # one that takes no time
-    compiler.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp "{build.library()}" "$2"\n')
+    compiler.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp "{build.library_path()}" "$2"\n')
     compiler.chmod(0o755)
-    target, other = tmp_path / "hooks-new.so", tmp_path / build.library().name
+    target, other = tmp_path / "hooks-new.so", tmp_path / build.library_path().name
     for path in (target, other):
         path.write_bytes(b"not ours")
         path.chmod(0o644)
     written(target)
-    monkeypatch.setattr(build, "library", lambda: target)
+    monkeypatch.setattr(build, "library_path", lambda: target)
     monkeypatch.setenv("CC", str(compiler))
 
     before = os.umask(0o077)
-    built = build.build()
+    built = build.build_library()
     os.umask(before)
 
     assert built.read_bytes().startswith(b"\x7fELF")
@@ -65,7 +65,7 @@ SPAWNS = """
 import subprocess, sys
 from pathlib import Path
 from jobs.profiler import Profile, build
-build.library = lambda: Path(sys.argv[1])
+build.library_path = lambda: Path(sys.argv[1])
 with Profile() as profile:
     subprocess.run(["true"], check=True)
 assert len(profile.events)
@@ -76,10 +76,10 @@ assert len(profile.events)
 def test_each_compiler_that_is_here_takes_it_without_a_warning_and_calls_vfork_by_a_jump(
     compiler, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(build, "library", lambda: tmp_path / "hooks.so")
+    monkeypatch.setattr(build, "library_path", lambda: tmp_path / "hooks.so")
     monkeypatch.setenv("CC", f"{compiler} -Wall -Wextra -Werror")
 
-    assert build.build().read_bytes().startswith(b"\x7fELF")
+    assert build.build_library().read_bytes().startswith(b"\x7fELF")
 
     if not compiler.startswith("aarch64"):
         subprocess.run([sys.executable, "-c", SPAWNS, tmp_path / "hooks.so"], check=True)

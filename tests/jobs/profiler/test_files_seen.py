@@ -45,9 +45,9 @@ def seen(tmp_path):
     (folder / "link").symlink_to("target")
 
     def run(script, **environment):
-        told = {**os.environ, **files_seen.environment(held), **environment}
+        told = {**os.environ, **files_seen.recording_environment(held), **environment}
         subprocess.run([sys.executable, "-c", script], cwd=folder, env=told, check=True)
-        found = files_seen.seen(held)
+        found = files_seen.read_files_seen(held)
         names = [{path.name for path in paths if path.parent == folder} for paths in (found.read, found.written)]
         return *names, found
 
@@ -75,7 +75,7 @@ def test_the_calls_of_all_processes_on_a_file_are_one_row_whatever_they_called_i
     seen(f"import os; open('whole').read()\nif os.fork() == 0: open('{data}/link').read(); os._exit(0)\n"
          "os.wait(); open('./whole').read(); open('never')")  # fmt: skip
 
-    window = files_seen.window(tmp_path / "held", [data / "whole", data / "target"], began_ns, time.time_ns())
+    window = files_seen.window_of_files(tmp_path / "held", [data / "whole", data / "target"], began_ns, time.time_ns())
 
     whole, target = (window.files[str(data / name)] for name in ("whole", "target"))
     assert len(window.paths) == 2
@@ -87,7 +87,7 @@ def test_the_calls_of_all_processes_on_a_file_are_one_row_whatever_they_called_i
 
 def test_a_program_that_took_no_hooks_has_no_window(tmp_path):
     with pytest.raises(ProfilerError, match="took no hooks"):
-        files_seen.window(tmp_path, [], 0, 1)
+        files_seen.window_of_files(tmp_path, [], 0, 1)
 
 
 def test_a_program_without_a_folder_for_it_is_left_alone(seen):
@@ -98,7 +98,7 @@ def test_where_no_library_can_be_built_it_is_said(monkeypatch, tmp_path):
     def none():
         raise build.BuildError("no C compiler was found")
 
-    monkeypatch.setattr(build, "build", none)
+    monkeypatch.setattr(build, "build_library", none)
 
     with pytest.raises(ProfilerError, match="no C compiler"):
-        files_seen.environment(tmp_path)
+        files_seen.recording_environment(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.events.posix_window import MODES
 from jobs.events.table import EventsError
-from jobs.profiler import Profile, ProfilerError, profile, saved
+from jobs.profiler import Profile, ProfilerError, profile, saved_profiles
 from tests.jobs.profiler.test_beside import python
 from tests.jobs.profiler.test_exact import calls
 
@@ -28,7 +28,7 @@ def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_pat
 
     opened_ns = int(python(KILLED, data, spill, mode, ends=-signal.SIGKILL))
 
-    window = saved.read_profile(spill)
+    window = saved_profiles.read_profile(spill)
     assert window.files[str(data)]["POSIX_BYTES_READ"] == 10_000
     assert not window.ended
     assert window.ended_ns > opened_ns  # the read came after the open
@@ -42,7 +42,7 @@ def test_the_spill_of_a_window_that_ended_is_all_of_it(mode, data, tmp_path):
     with Profile(mode, only=[data], spill=tmp_path / "spill", events=1000, max_files=10) as watched:
         data.read_bytes()
 
-    again = saved.read_profile(tmp_path / "spill")
+    again = saved_profiles.read_profile(tmp_path / "spill")
 
     assert (again.ended, again.blind_spot(), again.wall_s) == (True, None, watched.window.wall_s)
     assert {path: dict(each) for path, each in again.files.items()} == dict(watched.files.items())
@@ -57,7 +57,7 @@ def test_a_spill_that_was_torn_is_an_error(at, data, tmp_path):
         file.write(b"\xff\x7f")
 
     with pytest.raises(EventsError, match="its events do not match its files"):
-        saved.read_profile(tmp_path / "spill")
+        saved_profiles.read_profile(tmp_path / "spill")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def window(tmp_path):
 
 
 def _plane(window, origin_ns=0, fault=""):
-    (found,) = messages().XSpace.FromString(tensorboard_files.planes(window, origin_ns, fault)).planes
+    (found,) = messages().XSpace.FromString(tensorboard_files.serialised_planes(window, origin_ns, fault)).planes
     assert found.name == tensorboard_files.LINES
     return found
 

@@ -16,7 +16,7 @@ import pytest
 from jobs.events.posix_window import COUNTERS, EVENT, MODES, OPERATIONS, checked_events
 from jobs.profiler import Profile, ProfilerError, attach, detach, profile
 from jobs.profiler import hook_library as profile_memory
-from jobs.profiler.hook_library import library
+from jobs.profiler.hook_library import load_library
 from jobs.system import page_cache
 from tests.jobs.profiler.test_exact import calls, returned
 
@@ -343,7 +343,7 @@ def test_a_call_that_began_later_and_ended_earlier_does_not_end_its_kind():
         np.zeros(1, COUNTERS),
     )
 
-    library().profiler_count(events.ctypes.data, 3, counters.ctypes.data, 1)
+    load_library().profiler_count(events.ctypes.data, 3, counters.ctypes.data, 1)
 
     assert (counters["open_start"], counters["open_end"], counters["meta_time"]) == (1, 11, 10)
 
@@ -352,7 +352,7 @@ def test_a_call_that_began_later_and_ended_earlier_does_not_end_its_kind():
 def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
     events, counters = _event("stat", 1, 2, **wrong), np.zeros(2, COUNTERS)
 
-    library().profiler_count(events.ctypes.data, 1, counters.ctypes.data, 1)
+    load_library().profiler_count(events.ctypes.data, 1, counters.ctypes.data, 1)
 
     assert not counters.view(np.uint8).any()
     with pytest.raises(ValueError, match="do not match its files"):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from jobs import checks
 from jobs.benchmarks.micro import BENCHMARK
-from jobs.ranks.hub import Seen, combine_ranks
-from jobs.ranks.rank import left_out
+from jobs.ranks.hub import RankObservation, combine_ranks
+from jobs.ranks.rank import without_other_ranks
 from tests.campaign.fake_template import figures
 from tests.jobs.jobs_factory import device_use
 
@@ -18,7 +18,7 @@ def rank_run(**changed):
 
 
 def seen(*ends, skew=0.001):
-    return [Seen(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
+    return [RankObservation(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
 
 
 WALLS = st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 100)), min_size=2, max_size=6)
@@ -39,7 +39,7 @@ def test_rates_are_the_sum_of_what_ranks_did_over_the_time_of_the_slowest(ranks)
         for images, wall in ranks
     ]
 
-    found = combine_ranks(runs, seen(*(wall for _, wall in ranks)), BENCHMARK.combined)
+    found = combine_ranks(runs, seen(*(wall for _, wall in ranks)), BENCHMARK.combined_metrics)
 
     images, slowest = sum(each for each, _ in ranks), max(wall for _, wall in ranks)
     assert found["images"] == images
@@ -53,7 +53,7 @@ def test_rates_are_the_sum_of_what_ranks_did_over_the_time_of_the_slowest(ranks)
 def test_a_count_that_one_rank_does_not_know_is_unknown_and_of_lists_there_are_all():
     runs = [rank_run(device_bytes=5, changed=["a"]), rank_run(device_bytes=None, changed=["b", "c"])]
 
-    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined)
+    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined_metrics)
 
     assert (found["device_bytes"], found["changed"], found["start_skew_s"]) == (None, ["a", "b", "c"], 0.001)
 
@@ -75,15 +75,15 @@ def test_what_other_ranks_do_on_this_machine_is_nobody_elses_doing():
     neighbour = {"device_use": [device_use(own_reads=30, own_read_bytes=300)], "cpu_s": 3.0}
     ours = [device_use(own_reads=40, own_read_bytes=400), below]
 
-    assert left_out(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "device_use": ours}
-    assert left_out(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
-    assert left_out(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
-    assert left_out(run, Told(0, {}, {**neighbour, "device_use": None}))["device_use"] is None
-    assert left_out(run, Told(0, {}, {**neighbour, "readers_cpu_s": 0.5}))["other_cpu"] == 0.25
+    assert without_other_ranks(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "device_use": ours}
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "device_use": None}))["device_use"] is None
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "readers_cpu_s": 0.5}))["other_cpu"] == 0.25
     saved = {"saved": [("dsk/vda", 150), ("dsk/loop7", 20)]}
-    assert left_out(run, Told(0, {}, {**neighbour, **saved}))["device_use"][0]["own_written_bytes"] == 150
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, **saved}))["device_use"][0]["own_written_bytes"] == 150
     own = {**run, "targets": [{"source": "dsk/vda", "bytes": 9}]}
-    assert left_out(own, Told(0, {}, {**neighbour, "saved": []}))["device_use"] == ours
+    assert without_other_ranks(own, Told(0, {}, {**neighbour, "saved": []}))["device_use"] == ours
 
 
 def conditions(**process):
@@ -94,7 +94,7 @@ def test_conditions_in_which_ranks_differ_have_the_value_of_each():
     held = {**conditions(nice=0), "storages": {"hdd (checkpoints)": {"scheduler": "none"}}}
     runs = [rank_run(conditions=held), rank_run(conditions=conditions(nice=5, OMP_NUM_THREADS="1"))]
 
-    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined)["conditions"]
+    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined_metrics)["conditions"]
 
     assert found["process"] == {"nice": "0 | 5", "OMP_NUM_THREADS": "1 | unset"}
     assert (found["machine"], found["storages"]) == (held["machine"], held["storages"])
@@ -102,7 +102,7 @@ def test_conditions_in_which_ranks_differ_have_the_value_of_each():
 
 def test_a_whole_run_is_held_against_the_conditions_of_the_first_once_for_all_its_ranks():
     runs = [rank_run(conditions=conditions(nice=nice)) for nice in (0, 5)]
-    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined)
+    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined_metrics)
 
     assert checks.judge(found, "cold", checks.Limits(), first=found["conditions"])[1] is None
     made, reason = checks.judge(found, "cold", checks.Limits(), first=conditions(nice=0))

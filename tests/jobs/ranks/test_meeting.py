@@ -13,7 +13,7 @@ import pytest
 from jobs.channel import ClosedError
 from jobs.ranks.hub import Hub
 from jobs.ranks.peers import connect
-from jobs.ranks.rank import Among, Rank, RanksError, here, joined
+from jobs.ranks.rank import JoinedRank, Rank, RanksError, join_ranks, this_rank
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.ranks.strangers import SOON_S, silent
 
@@ -37,7 +37,7 @@ def each(hub, does, ranks=None, sync="none"):
 
     def one(rank):
         try:
-            among = stack.enter_context(contextlib.closing(Among(request(hub, rank, sync), None)))
+            among = stack.enter_context(contextlib.closing(JoinedRank(request(hub, rank, sync), None)))
             return does(among)
         except RanksError as error:
             return error.message
@@ -103,7 +103,7 @@ def test_a_rank_that_never_comes_is_named_in_bounded_time_with_who_came_instead(
 
 def test_who_waits_where_the_hub_goes_is_told():
     with hub_of(2) as hub, ThreadPoolExecutor(1) as threads:
-        waits = Among(request(hub, 0), None)
+        waits = JoinedRank(request(hub, 0), None)
         waiting = threads.submit(waits.barrier)
         assert eventually(hub.missing)
         hub.close()
@@ -244,7 +244,7 @@ def test_one_rank_alone_has_all_and_waits_for_nobody():
     assert alone.share([1, 2, 3]) == [1, 2, 3]
     assert alone.gather("it") == ["it"]
     assert alone.meet([1.0]) == [1.0]
-    assert here().size == 1
+    assert this_rank().size == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -265,7 +265,7 @@ def test_ranks_on_one_file_system_share_its_page_cache(has_data, tmp_path):
 
         def private(rank):
             data = {"dataset": str(tmp_path)} if has_data else {}
-            with joined({"rank": request(hub, rank), **data}) as among:
+            with join_ranks({"rank": request(hub, rank), **data}) as among:
                 return among.private_caches
 
         with ThreadPoolExecutor(2) as threads:

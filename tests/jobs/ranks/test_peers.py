@@ -19,7 +19,7 @@ from jobs.ranks.peers import (
     Listener,
     StrangerError,
     connect,
-    proof,
+    secret_proof,
 )
 from tests.jobs.ranks.strangers import SECRET, SOON_S, silent, turned
 
@@ -28,7 +28,7 @@ def test_a_proof_is_of_one_connection_and_the_secret_on_no_wire(listener):
     with socket.create_connection(("127.0.0.1", listener.port), SOON_S) as rank:
         listener.turn(SOON_S)
         greeting, nonce = rank.recv(1000), secrets.token_bytes(NONCE_BYTES)
-        said = nonce + proof(SECRET, CLIENT, greeting[len(MAGIC) :], nonce)
+        said = nonce + secret_proof(SECRET, CLIENT, greeting[len(MAGIC) :], nonce)
         rank.sendall(said)
         listener.turn(SOON_S)
         answer = rank.recv(1000)
@@ -40,7 +40,7 @@ def test_a_proof_is_of_one_connection_and_the_secret_on_no_wire(listener):
         turned(listener, lambda: "did not know the secret" in listener.strangers())
 
     assert (greeting[: len(MAGIC)], len(greeting)) == (MAGIC, len(MAGIC) + NONCE_BYTES)
-    assert answer == proof(SECRET, SERVER, greeting[len(MAGIC) :], nonce)
+    assert answer == secret_proof(SECRET, SERVER, greeting[len(MAGIC) :], nonce)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,9 @@ def test_a_fake_server_learns_no_secret_and_is_not_obeyed(pretends):
                 connect("127.0.0.1", port, SECRET, SOON_S)
 
     nonces = [each[:NONCE_BYTES] for each in heard]
-    assert heard == [nonce + proof(SECRET, CLIENT, bytes(NONCE_BYTES), nonce) for nonce in nonces]  # and nothing else
+    assert heard == [
+        nonce + secret_proof(SECRET, CLIENT, bytes(NONCE_BYTES), nonce) for nonce in nonces
+    ]  # and nothing else
     assert len({*nonces}) == 2  # the answer to one connection is none to the next
 
 
@@ -112,7 +114,7 @@ def test_a_server_that_speaks_otherwise_or_says_nothing_and_where_there_is_none_
 def test_who_is_sent_away_comes_again():
     def lets_in(connection):
         def proves(connection, said):
-            connection.sendall(proof(SECRET, SERVER, bytes(NONCE_BYTES), said[:NONCE_BYTES]))
+            connection.sendall(secret_proof(SECRET, SERVER, bytes(NONCE_BYTES), said[:NONCE_BYTES]))
 
         _greets(connection, proves)
 

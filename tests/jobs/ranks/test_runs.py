@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from campaign.worker import runner
-from jobs.ranks.rank import joined
+from jobs.ranks.rank import join_ranks
 from tests.jobs.jobs_factory import DEAF, judged, make_request, pages, write_jpegs
 
 
@@ -43,7 +43,7 @@ def test_a_rank_that_stalls_in_a_run_is_named_and_the_others_end_with_the_limit_
 
 def stall(request):
     """Begin with the other ranks; the second one is stopped, and nobody lets it go on."""
-    with joined(request) as rank:
+    with join_ranks(request) as rank:
         rank.start()
         if rank.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)

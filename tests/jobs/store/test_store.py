@@ -4,7 +4,7 @@ import pytest
 
 from jobs.store import store as module
 from jobs.store.folder import Folder
-from jobs.store.store import Journal, Put
+from jobs.store.store import Journal, PutResult
 from tests.jobs.durability import killed, watched
 
 NAMES = [f"file{number}" for number in range(4)]
@@ -33,7 +33,7 @@ def test_what_is_entered_is_on_the_device_before(store, monkeypatch):
         watched(monkeypatch, lambda deed: deeds.append((*deed, entered(store))))
 
     assert deeds[0] == ("sync", str(store.root), {})
-    assert deeds[-1] == ("sync", str(store.root), {1: Put(5)})
+    assert deeds[-1] == ("sync", str(store.root), {1: PutResult(5)})
 
 
 def test_a_kill_at_any_point_enters_nothing_that_is_not_whole(store, monkeypatch):
@@ -42,10 +42,10 @@ def test_a_kill_at_any_point_enters_nothing_that_is_not_whole(store, monkeypatch
     while killed(lambda: write(store, range(4)), point):
         found = entered(store)
         assert all((store.root / NAMES[number]).read_bytes() == b"whole" for number in found)
-        assert found == {number: Put(5) for number in range(len(found))}
+        assert found == {number: PutResult(5) for number in range(len(found))}
         point += 1
     assert point > 12
-    assert entered(store) == {number: Put(5) for number in range(4)}
+    assert entered(store) == {number: PutResult(5) for number in range(4)}
 
 
 @pytest.mark.parametrize("other", [{"made": "otherwise"}, {}])
@@ -60,4 +60,4 @@ def test_a_file_that_has_another_size_or_is_gone_is_not_there(store):
     (store.root / NAMES[1]).write_bytes(b"longer than it was")
     (store.root / NAMES[2]).unlink()
 
-    assert entered(store) == {0: Put(5), 3: Put(5)}
+    assert entered(store) == {0: PutResult(5), 3: PutResult(5)}

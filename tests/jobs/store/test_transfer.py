@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.store import transfer
-from jobs.store.transfer import How
+from jobs.store.transfer import TransferOptions
 
 SEGMENT = 64 * 2**20
 
@@ -28,7 +28,7 @@ def test_a_copy_has_the_bytes_of_its_source_whatever_the_streams(tmp_path_factor
         (source / str(number)).write_bytes(os.urandom(size))
     named = [(str(number), size) for number, size in enumerate(sizes)]
 
-    transfer.copy_files(source, target, named, How(streams=streams))
+    transfer.copy_files(source, target, named, TransferOptions(streams=streams))
 
     assert [(target / n).read_bytes() for n, _ in named] == [(source / n).read_bytes() for n, _ in named]
     assert transfer.hash_files([target / n for n, _ in named]) == transfer.hash_files(
@@ -42,7 +42,7 @@ def test_streams_copy_at_the_same_time(places, monkeypatch):
         (places[0] / name).write_bytes(b"x")
     monkeypatch.setattr(transfer, "_copy_range", lambda *_: meeting.wait())
 
-    transfer.copy_files(*places, [(name, 1) for name in "abc"], How(streams=3))
+    transfer.copy_files(*places, [(name, 1) for name in "abc"], TransferOptions(streams=3))
 
     assert not meeting.broken
 
@@ -52,7 +52,7 @@ def test_a_large_file_is_shared_by_the_streams(places, monkeypatch):
     monkeypatch.setattr(transfer, "_copy_range", lambda source, target, span, cap: spans.append(span))
     (places[0] / "file").touch()
 
-    transfer.copy_files(*places, [("file", 2 * SEGMENT + 5)], How(streams=2))
+    transfer.copy_files(*places, [("file", 2 * SEGMENT + 5)], TransferOptions(streams=2))
 
     assert sorted((span.start, span.stop) for span in spans) == [
         (0, SEGMENT), (SEGMENT, 2 * SEGMENT), (2 * SEGMENT, 2 * SEGMENT + 5)
@@ -67,7 +67,7 @@ def test_the_cap_bounds_all_streams_together(places, monkeypatch, streams):
     for name in "abc":
         (places[0] / name).write_bytes(b"x" * 2_000_000)
 
-    transfer.copy_files(*places, [(name, 2_000_000) for name in "abc"], How(mb_per_s=2, streams=streams))
+    transfer.copy_files(*places, [(name, 2_000_000) for name in "abc"], TransferOptions(mb_per_s=2, streams=streams))
 
     assert max(waits) == pytest.approx(3.0)
 
@@ -78,7 +78,7 @@ def test_an_error_of_one_segment_is_the_copys(places, streams):
         (places[0] / name).write_bytes(b"x")
 
     with pytest.raises(FileNotFoundError, match="from/b"):
-        transfer.copy_files(*places, [(name, 1) for name in "abc"], How(streams=streams))
+        transfer.copy_files(*places, [(name, 1) for name in "abc"], TransferOptions(streams=streams))
 
 
 def test_short_writes_are_carried_on(tmp_path, monkeypatch):
@@ -87,6 +87,6 @@ def test_short_writes_are_carried_on(tmp_path, monkeypatch):
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "file").write_bytes(os.urandom(2500))
 
-    transfer.copy_files(tmp_path / "from", tmp_path, [("file", 2500)], How())
+    transfer.copy_files(tmp_path / "from", tmp_path, [("file", 2500)], TransferOptions())
 
     assert (tmp_path / "file").read_bytes() == (tmp_path / "from" / "file").read_bytes()

@@ -52,7 +52,7 @@ def test_both_versions_say_the_same(version, files, machine):
     proc = machine(version, {**files, "a/cpu.max": "30000 100000", "a/cpu.stat": more})
 
     assert cgroup.quota_cores(proc) == 0.2
-    assert cgroup.throttled_time(proc) == cgroup.Throttled(48, 3.9)
+    assert cgroup.throttled_time(proc) == cgroup.ThrottledTime(48, 3.9)
 
 
 def test_pressure_of_io_is_that_of_the_nearest_group_else_of_the_machine_else_unknown(machine):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.system import device
-from jobs.system.device import Device, Mount, Use, device_of, devices_behind, devices_of_every_byte, mount_of
+from jobs.system.device import Device, DeviceRequests, Mount, device_of, devices_behind, devices_of_every_byte, mount_of
 from tests.lies import setup
 
 RECORDED = r"""
@@ -241,9 +241,9 @@ def test_a_file_system_is_identified_by_what_mount_and_statvfs_tell(tmp_path):
     ("fields", "use"),
     [
         # Of Linux 5.5 and later, 4.18 and before: discards and flushes came later.
-        ("8 1 80 40 5 2 16 30 0 60 70 3 0 9 20 4 100", Use(8, 80 * 512, 8, 16 * 512, 4, 0.06, 0.09, 0.1)),
-        ("8 1 80 40 5 2 16 30 0 60 70 3 0 9 20", Use(8, 80 * 512, 8, 16 * 512, 0, 0.06, 0.09, 0.0)),
-        ("8 1 80 40 5 2 16 30 0 60 70", Use(8, 80 * 512, 5, 16 * 512, 0, 0.06, 0.07, 0.0)),
+        ("8 1 80 40 5 2 16 30 0 60 70 3 0 9 20 4 100", DeviceRequests(8, 80 * 512, 8, 16 * 512, 4, 0.06, 0.09, 0.1)),
+        ("8 1 80 40 5 2 16 30 0 60 70 3 0 9 20", DeviceRequests(8, 80 * 512, 8, 16 * 512, 0, 0.06, 0.09, 0.0)),
+        ("8 1 80 40 5 2 16 30 0 60 70", DeviceRequests(8, 80 * 512, 5, 16 * 512, 0, 0.06, 0.07, 0.0)),
     ],
 )
 def test_what_was_asked_of_a_device_is_read_from_the_kernels_list_however_long_that_is(fields, use, monkeypatch):
@@ -264,13 +264,13 @@ def test_of_a_raid_all_members_are_the_lowest_device_and_of_a_plain_disk_there_i
 
 
 def test_several_devices_are_counted_as_one(monkeypatch):
-    counts = {"a": Use(1, 2, 3, 4, 5, 6.0, 7.0, 8.0), "b": Use(*[10] * 8)}
+    counts = {"a": DeviceRequests(1, 2, 3, 4, 5, 6.0, 7.0, 8.0), "b": DeviceRequests(*[10] * 8)}
     monkeypatch.setattr(Device, "use", lambda self: counts[self.name])
     monkeypatch.setattr(Device, "logical_block_bytes", property(lambda self: {"a": 512, "b": 4096}[self.name]))
     monkeypatch.setattr(Device, "request_bytes", property(lambda self: {"a": 1 << 17, "b": 1 << 20}[self.name]))
 
     several = device.combine_devices([Device("a"), Device("b"), Device("a")])
-    assert several.use() == Use(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
+    assert several.use() == DeviceRequests(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
     assert several.traffic() == (12, 14)
     assert (several.name, several.logical_block_bytes, several.request_bytes) == ("a+b", 512, 1 << 20)
     assert device.combine_devices([Device("a"), Device("a")]) == Device("a")

@@ -28,16 +28,16 @@ def _open_descriptors():
 
 
 def test_what_is_written_is_there_and_nothing_else(tmp_path):
-    files.write(tmp_path / "a", "old")
+    files.write_text(tmp_path / "a", "old")
 
-    files.write(tmp_path / "a", "new")
+    files.write_text(tmp_path / "a", "new")
 
-    assert files.read(tmp_path / "a") == b"new"
-    assert files.names(tmp_path) == ["a"]
+    assert files.read_file(tmp_path / "a") == b"new"
+    assert files.names_in_folder(tmp_path) == ["a"]
 
 
 WRITERS = {
-    "text": lambda path: files.write(path, "new"),
+    "text": lambda path: files.write_text(path, "new"),
     "JSON": lambda path: files.write_json(path, ["new"]),
 }
 
@@ -72,45 +72,45 @@ def test_a_kill_at_any_point_leaves_the_old_file_or_the_new_one(tmp_path, write)
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
-    files.write(tmp_path / "a", "old")
+    files.write_text(tmp_path / "a", "old")
 
-    with pytest.raises(TypeError), files.whole(tmp_path / "a") as file:
+    with pytest.raises(TypeError), files.write_whole(tmp_path / "a") as file:
         file.writelines([b"new", None])
     with pytest.raises(ValueError, match="Out of range"):
         files.write_json(tmp_path / "a", {"b": [float("nan")]})
 
     assert (tmp_path / "a").read_text() == "old"
-    assert files.names(tmp_path) == ["a"]
+    assert files.names_in_folder(tmp_path) == ["a"]
 
 
 def test_what_is_made_nobody_else_may_write(tmp_path):
     before = os.umask(0)
     try:
         files.make_folder(tmp_path / "folder")
-        files.write(tmp_path / "folder" / "file", "")
-        files.append(tmp_path / "folder" / "log").close()
+        files.write_text(tmp_path / "folder" / "file", "")
+        files.open_to_append(tmp_path / "folder" / "log").close()
     finally:
         os.umask(before)
 
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o755
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "folder").iterdir()} == {0o644}
-    assert files.distrust(tmp_path / "folder") == ""
+    assert files.reason_to_distrust(tmp_path / "folder") == ""
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda folder: files.read(folder / "file"),
-        lambda folder: files.write(folder / "file", "bad"),
-        lambda folder: files.append(folder / "file"),
+        lambda folder: files.read_file(folder / "file"),
+        lambda folder: files.write_text(folder / "file", "bad"),
+        lambda folder: files.open_to_append(folder / "file"),
         lambda folder: files.make_folder(folder / "new"),
-        files.names,
-        files.tree,
+        files.names_in_folder,
+        files.folder_tree,
         lambda folder: files.remove(folder / "file"),
         lambda folder: files.rename(folder / "file", folder / "other"),
         lambda folder: files.remove_tree(folder / "below"),
         files.sync_folder,
-        files.distrust,
+        files.reason_to_distrust,
     ],
 )
 def test_a_link_to_a_folder_is_not_followed(tmp_path, act):
@@ -135,10 +135,10 @@ def test_a_link_is_not_read_but_written_over_and_removed_itself(tmp_path, privat
     link.symlink_to(private)
 
     with pytest.raises(files.OddFileError, match="no regular file"):
-        files.read(link)
+        files.read_file(link)
     with pytest.raises(files.OddFileError, match="no regular file"):
-        files.append(link)
-    files.write(link, "ours")
+        files.open_to_append(link)
+    files.write_text(link, "ours")
 
     assert not link.is_symlink()
     link.unlink()
@@ -153,10 +153,10 @@ def test_what_is_removed_with_a_folder_is_not_what_its_links_lead_to(tmp_path, p
     (tmp_path / "folder" / "file").symlink_to(private)
 
     (tmp_path / "folder" / "a").touch()
-    assert [*files.tree(tmp_path / "folder")] == ["a", "below", "below/up", "file"]
+    assert [*files.folder_tree(tmp_path / "folder")] == ["a", "below", "below/up", "file"]
     files.remove_tree(tmp_path / "folder")
 
-    assert files.names(tmp_path) == ["private"]
+    assert files.names_in_folder(tmp_path) == ["private"]
 
 
 def _huge(path):
@@ -167,11 +167,11 @@ def _huge(path):
 @pytest.mark.parametrize(
     ("make", "act", "why"),
     [
-        (lambda path: path.hardlink_to(path.with_name("private")), files.append, "not ours alone"),
-        (os.mkfifo, files.read, "no regular file"),
-        (os.mkfifo, files.append, "no regular file"),
-        (os.mkdir, files.read, "Is a directory|no regular file"),
-        (_huge, lambda path: files.read(path, 100), "more than 100 bytes"),
+        (lambda path: path.hardlink_to(path.with_name("private")), files.open_to_append, "not ours alone"),
+        (os.mkfifo, files.read_file, "no regular file"),
+        (os.mkfifo, files.open_to_append, "no regular file"),
+        (os.mkdir, files.read_file, "Is a directory|no regular file"),
+        (_huge, lambda path: files.read_file(path, 100), "more than 100 bytes"),
     ],
     ids=["hard link", "pipe", "pipe to write", "folder", "huge"],
 )
@@ -185,8 +185,8 @@ def test_what_is_no_file_of_ours_in_bounds_is_refused_and_not_waited_for(tmp_pat
 def test_names_of_files_that_are_being_written_cannot_be_guessed(tmp_path):
     seen = set()
     for _ in range(2):
-        with files.whole(tmp_path / "file"):
-            seen |= {name for name in files.names(tmp_path) if name.endswith(files.TEMPORARY)}
+        with files.write_whole(tmp_path / "file"):
+            seen |= {name for name in files.names_in_folder(tmp_path) if name.endswith(files.TEMPORARY)}
 
     assert len(seen) == 2
 
@@ -195,19 +195,19 @@ def test_a_folder_of_another_user_is_told_by_his_name(scratch, stranger):
     folder = scratch / "baseline"
     stranger(os.mkdir, folder)
 
-    assert files.distrust(folder) == f"{folder} is nobody's"
+    assert files.reason_to_distrust(folder) == f"{folder} is nobody's"
 
 
 def test_a_folder_that_others_may_write_is_not_trusted(scratch):
     folder = scratch / "folder"
     files.make_folder(folder)
-    assert files.distrust(folder) == ""
+    assert files.reason_to_distrust(folder) == ""
 
     folder.chmod(0o775)
-    assert "chmod go-w" in files.distrust(folder)
+    assert "chmod go-w" in files.reason_to_distrust(folder)
     folder.chmod(0o755)
     scratch.chmod(0o777)
-    assert "chmod +t" in files.distrust(folder)
+    assert "chmod +t" in files.reason_to_distrust(folder)
 
 
 def test_a_folder_that_is_there_is_taken_and_a_link_to_one_is_not(tmp_path):
@@ -234,12 +234,12 @@ def test_the_stamps_of_files_in_folders_are_those_of_regular_ones_that_no_link_l
     (tmp_path / "odd" / "x").symlink_to("../a/x")
     os.mkfifo(tmp_path / "waits" / "x")
 
-    found = files.stamps(tmp_path, "x")
+    found = files.file_stamps(tmp_path, "x")
 
-    assert found == {name: files.stamp(tmp_path / name / "x") for name in ("a", "b")}
+    assert found == {name: files.file_stamp(tmp_path / name / "x") for name in ("a", "b")}
     (tmp_path / "b" / "x").chmod(0o600)
-    files.write(tmp_path / "a" / "x", "a")
-    assert not set(found.items()) & set(files.stamps(tmp_path, "x").items())
+    files.write_text(tmp_path / "a" / "x", "a")
+    assert not set(found.items()) & set(files.file_stamps(tmp_path, "x").items())
 
 
 NS = SimpleNamespace(f_bavail=3_000_000, f_blocks=9_000_000, f_bfree=5_000_000, f_frsize=4096, f_bsize=1 << 20)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from jobs.model import reading
-from jobs.observe.data_files import Cache
-from jobs.ready_run import Work
+from jobs.observe.data_files import CacheObserver
+from jobs.ready_run import ReadyRun
 from jobs.system import layers as emulation
 from jobs.system import layers as module
 from jobs.system import page_cache
-from jobs.system.device import UNKNOWN, Device, Mount, Use
+from jobs.system.device import UNKNOWN, Device, DeviceRequests, Mount
 from jobs.system.layers import MARKER, emulated_storage, layers_below
 from jobs.system.untrusted import UntrustedError
 from tests.lies import setup
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 def _cooled(folder, *files):
-    observer = Cache({"settings": {"cache": "cold"}}, Work(lambda _: {}, folder, files, files))
+    observer = CacheObserver({"settings": {"cache": "cold"}}, ReadyRun(lambda _: {}, folder, files, files))
     observer.start()
     return observer.metrics()
 
@@ -43,7 +43,7 @@ def test_pages_of_a_loop_devices_file_are_evicted_with_those_of_the_files(disk, 
     point = staged(setup.disk, image, disk / "point").point
     data = point / "data"
     data.write_bytes(os.urandom(4 * MIB))
-    page_cache.sync(point)
+    page_cache.sync_file_system(point)
     assert page_cache.residency([image]).resident >= 4 * MIB // page_cache.PAGE_BYTES
 
     found = _cooled(point, data)
@@ -227,7 +227,7 @@ def test_a_server_that_answers_is_heard_and_what_another_says_refused(tmp_path):
 
 def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(tmp_path, monkeypatch):
     answer = threading.Event()
-    monkeypatch.setattr(reading, "read", lambda *_: answer.wait())
+    monkeypatch.setattr(reading, "read_json", lambda *_: answer.wait())
 
     with pytest.raises(TimeoutError, match=r"it does not answer for 0\.05 s"):
         emulation.ask_server(tmp_path, 0.05)
@@ -257,7 +257,7 @@ def bed(point, monkeypatch):
 
 class Disk(Device):
     def use(self):
-        return Use(*range(11, 19))
+        return DeviceRequests(*range(11, 19))
 
 
 def test_the_account_of_a_storage_is_its_servers_or_its_devices_and_has_the_costs_of_the_kernel(bed):

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.errors import DatasetError
 from jobs.system import lustre
-from jobs.system.lustre import Layout, parse_getstripe, read_layout, set_layout
+from jobs.system.lustre import StripeLayout, parse_getstripe, read_layout, set_layout
 
 # As Lustre 2.5 to 2.15 print them, with other names of files; of layouts with several parts most lines are left out.
 OLD_FILE = """\
@@ -77,17 +77,18 @@ def test_a_layout_of_several_parts_and_what_is_none_is_kept_as_it_was_printed(te
 
 
 def test_the_suffix_tells_every_layout_from_every_other():
-    layouts = [Layout(count, size) for count in (None, -1, 1, 11) for size in (None, 1, 16)]
+    layouts = [StripeLayout(count, size) for count in (None, -1, 1, 11) for size in (None, 1, 16)]
 
     suffixes = [layout.suffix for layout in layouts]
 
     assert len(set(suffixes)) == len(layouts)
-    assert Layout().suffix == ""
-    assert Layout(-1, 4).suffix == "-call-s4MiB"
+    assert StripeLayout().suffix == ""
+    assert StripeLayout(-1, 4).suffix == "-call-s4MiB"
 
 
 @pytest.mark.parametrize(
-    ("layout", "options"), [(Layout(4, 16), "-c 4 -S 16M"), (Layout(-1, None), "-c -1"), (Layout(None, 1), "-S 1M")]
+    ("layout", "options"),
+    [(StripeLayout(4, 16), "-c 4 -S 16M"), (StripeLayout(-1, None), "-c -1"), (StripeLayout(None, 1), "-S 1M")],
 )
 def test_a_folder_is_striped_before_it_holds_anything(layout, options, fake_lfs, tmp_path):
     lfs = fake_lfs()
@@ -101,7 +102,7 @@ def test_a_folder_that_holds_something_keeps_its_stripes(fake_lfs, tmp_path):
     lfs = fake_lfs()
     (tmp_path / "data" / "0000").mkdir(parents=True)
 
-    set_layout(tmp_path / "data", Layout(4))
+    set_layout(tmp_path / "data", StripeLayout(4))
 
     assert not lfs.exists()
 
@@ -109,7 +110,7 @@ def test_a_folder_that_holds_something_keeps_its_stripes(fake_lfs, tmp_path):
 def test_the_layout_of_a_folder_and_of_a_file_is_read_back(fake_lfs, tmp_path):
     lfs = fake_lfs(folder=FOLDER, file=FILE)
 
-    found = read_layout(tmp_path, tmp_path / "0.jpg", Layout(1, 4))
+    found = read_layout(tmp_path, tmp_path / "0.jpg", StripeLayout(1, 4))
 
     assert found == {"folder": parse_getstripe(FOLDER), "file": parse_getstripe(FILE)}
     assert lfs.read_text() == f"getstripe -d {tmp_path}\ngetstripe {tmp_path}/0.jpg\n"
@@ -118,9 +119,9 @@ def test_the_layout_of_a_folder_and_of_a_file_is_read_back(fake_lfs, tmp_path):
 @pytest.mark.parametrize(
     ("layout", "file", "told"),
     [
-        (Layout(4), FILE, "0.jpg has stripe_count=1, not the"),
-        (Layout(None, 1), FILE, "0.jpg has stripe_size_bytes=4194304, not the"),
-        (Layout(2), COMPOSITE_FILE, "several parts"),
+        (StripeLayout(4), FILE, "0.jpg has stripe_count=1, not the"),
+        (StripeLayout(None, 1), FILE, "0.jpg has stripe_size_bytes=4194304, not the"),
+        (StripeLayout(2), COMPOSITE_FILE, "several parts"),
     ],
 )
 def test_a_file_that_lies_otherwise_than_asked_is_refused(layout, file, told, fake_lfs, tmp_path):
@@ -135,16 +136,16 @@ def test_a_file_that_lies_otherwise_than_asked_is_refused(layout, file, told, fa
 def test_all_targets_is_any_number_of_them(fake_lfs, tmp_path):
     fake_lfs(folder=OLD_FOLDER, file=OLD_FILE)
 
-    assert read_layout(tmp_path, tmp_path / "0.jpg", Layout(-1))["file"]["stripe_count"] == 4
+    assert read_layout(tmp_path, tmp_path / "0.jpg", StripeLayout(-1))["file"]["stripe_count"] == 4
 
 
 def test_what_lfs_complains_of_is_said_with_a_cure(fake_lfs, tmp_path):
     fake_lfs(complaint=NOT_LUSTRE)
 
     with pytest.raises(DatasetError, match=r"setstripe -c 4 .*Inappropriate ioctl for device \(25\)") as caught:
-        set_layout(tmp_path / "data", Layout(4))
+        set_layout(tmp_path / "data", StripeLayout(4))
     with pytest.raises(DatasetError, match=r"getstripe -d .*Inappropriate"):
-        read_layout(tmp_path, tmp_path / "0.jpg", Layout(4))
+        read_layout(tmp_path, tmp_path / "0.jpg", StripeLayout(4))
 
     assert "storage.stripe_count=null" in caught.value.hint
 
@@ -153,7 +154,7 @@ def test_stripes_without_the_program_lfs_are_an_error_with_a_cure(monkeypatch, t
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(DatasetError, match="no program lfs") as caught:
-        set_layout(tmp_path / "data", Layout(4))
+        set_layout(tmp_path / "data", StripeLayout(4))
 
     assert "Lustre client" in caught.value.hint
 
@@ -163,7 +164,7 @@ def test_an_lfs_that_does_not_answer_is_given_up(fake_lfs, tmp_path, monkeypatch
     monkeypatch.setattr(lustre, "_TIMEOUT_S", 0.2)
 
     with pytest.raises(DatasetError, match=r"did not answer within 0\.2 s"):
-        set_layout(tmp_path / "data", Layout(4))
+        set_layout(tmp_path / "data", StripeLayout(4))
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -172,4 +173,4 @@ def test_where_nothing_was_asked_an_lfs_that_does_not_tell_is_no_error(there, fa
     if not there:
         monkeypatch.setenv("PATH", os.devnull)
 
-    assert read_layout(tmp_path, tmp_path / "0.jpg", Layout()) is None
+    assert read_layout(tmp_path, tmp_path / "0.jpg", StripeLayout()) is None

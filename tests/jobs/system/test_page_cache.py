@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from jobs.system import page_cache
-from jobs.system.page_cache import Fetch, Residency, evict, fetched_pieces, read_through, residency, sync
+from jobs.system.page_cache import (
+    Fetch,
+    Residency,
+    evict_pages,
+    fetched_pieces,
+    read_through,
+    residency,
+    sync_file_system,
+)
 from tests.jobs.jobs_factory import PAGE, eventually, fetched, pages, read_all, write_jpegs
 from tests.lies import setup
 
@@ -29,10 +37,10 @@ class SlowDevice:
     def __init__(self, unverifiable):
         self.unverifiable = unverifiable
 
-    def evict(self, _paths):
+    def evict_pages(self, _paths):
         self.resident = self.resident if self.dirty else 0
 
-    def sync(self, _folder):
+    def sync_file_system(self, _folder):
         self.dirty = False
 
     def residency(self, _paths):
@@ -42,7 +50,7 @@ class SlowDevice:
 @pytest.mark.parametrize("unverifiable", [0, 1], ids=["seen", "that nobody can see"])
 def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path, unverifiable):
     device = SlowDevice(unverifiable)
-    for name in ("evict", "sync", "residency"):
+    for name in ("evict_pages", "sync_file_system", "residency"):
         monkeypatch.setattr(page_cache, name, getattr(device, name))
 
     assert page_cache.drop_from_cache([], [], tmp_path).resident == 0
@@ -61,7 +69,7 @@ def method(request, monkeypatch):
 def page_file(path, count):
     """Write a file of `count` pages, and put it on the device."""
     path.write_bytes(os.urandom(count * PAGE))
-    sync(path.parent)
+    sync_file_system(path.parent)
     return path
 
 
@@ -78,7 +86,7 @@ def test_files_that_were_read_are_in_memory_and_eviction_takes_their_clean_pages
 
     read_through(paths)
     read = residency(paths)
-    evict(paths)
+    evict_pages(paths)
     evicted = residency(paths)
 
     assert (read, read.fraction) == (Residency(pages(paths), pages(paths), 0, method), 1.0)
@@ -89,10 +97,10 @@ def test_dirty_pages_survive_eviction_until_they_are_written(disk, method):
     path = disk / "dirty"
     path.write_bytes(os.urandom(16 * PAGE))
 
-    evict([path])
+    evict_pages([path])
     dirty = residency([path]).resident
-    sync(disk)
-    evict([path])
+    sync_file_system(disk)
+    evict_pages([path])
 
     assert dirty == 16
     assert residency([path]).resident == 0
@@ -103,16 +111,16 @@ def test_mapped_pages_survive_eviction(disk, method):
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         sum(mapped[::PAGE])
 
-        evict([path])
+        evict_pages([path])
 
         assert residency([path]).resident == 8
-    evict([path])
+    evict_pages([path])
     assert residency([path]).resident == 0
 
 
 def test_residency_counts_single_pages(disk, method):
     path = page_file(disk / "partial", 64)
-    evict([path])
+    evict_pages([path])
 
     read_page(path, 5)
     read_page(path, 40)
@@ -137,7 +145,7 @@ def test_files_that_cannot_be_opened_are_counted_and_prove_nothing(disk, method)
     paths = [good, disk / "missing", dangling]
 
     os.mkfifo(disk / "pipe")  # nobody writes to it
-    evict([*paths, disk / "pipe"])
+    evict_pages([*paths, disk / "pipe"])
     read_through([*paths, disk / "pipe"])
 
     assert residency(paths) == Residency(2, 2, 2, method)
@@ -155,7 +163,7 @@ def test_sync_reports_what_the_kernel_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(page_cache, "_libc", FullDisk())
 
     with pytest.raises(OSError, match="syncfs: No space left on device") as caught:
-        sync(tmp_path)
+        sync_file_system(tmp_path)
     assert caught.value.errno == errno.ENOSPC
 
 
@@ -183,7 +191,7 @@ def test_eviction_works_on_a_file_that_another_process_has_open(disk, method):
 
     with path.open("rb") as file:
         file.read()
-        evict([path])
+        evict_pages([path])
 
         assert eventually(lambda: residency([path]).resident == 0)
 
@@ -191,7 +199,7 @@ def test_eviction_works_on_a_file_that_another_process_has_open(disk, method):
 def test_a_second_name_of_a_file_is_in_memory_when_it_is_read(disk, method):
     page_file(disk / "a", 3)
     (disk / "b").hardlink_to(disk / "a")
-    evict([disk / "a"])
+    evict_pages([disk / "a"])
 
     found = residency([disk / "a", disk / "b", disk / "a"])
 
@@ -205,7 +213,7 @@ def test_on_an_overlay_the_pages_of_the_file_below_are_counted_and_evicted(disk,
 
     read_through([file])
     before = residency([file])
-    evict([file])
+    evict_pages([file])
 
     assert (before.resident, before.pages, before.method) == (5, 5, "mincore")
     both = " and ".join(sorted({method, "mincore"}))
@@ -289,7 +297,7 @@ def test_so_it_is_on_other_file_systems(mounted):
 def test_of_a_compressed_file_nobody_can_tell(mounted):
     setup.call("mount", "-o", "remount,compress-force=zstd", mounted)
     (mounted / "text").write_bytes(b"word " * 100_000)
-    page_cache.sync(mounted)
+    page_cache.sync_file_system(mounted)
 
     assert _told(mounted / "text") is None
 
@@ -310,7 +318,7 @@ def test_each_inode_counts_once_and_its_other_names_are_counted(disk):
     first, linked = disk / "first", disk / "linked"
     first.write_bytes(b"x" * 5000)
     linked.hardlink_to(first)
-    page_cache.sync(disk)
+    page_cache.sync_file_system(disk)
     fetch = Fetch()
 
     for path in (first, linked, first):

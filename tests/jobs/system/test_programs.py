@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs.system import programs
-from jobs.system.programs import Keeper
+from jobs.system.programs import ProgramKeeper
 from tests.jobs.jobs_factory import ROOT, eventually
 
 PYTHON = sys.executable
@@ -37,7 +37,7 @@ open(sys.argv[1], "a").write(f"{os.getpid()}\\n"); time.sleep(600)
 def kept(*argv, environment=os.environ, folder="."):
     """Start a program; yields its keeper and a function that reads what it has printed by now."""
     read, write = os.pipe()
-    keeper = Keeper(argv, folder, environment, write)
+    keeper = ProgramKeeper(argv, folder, environment, write)
     os.close(write)
     try:
         keeper.begin()
@@ -145,8 +145,8 @@ def test_the_whole_tree_is_ended_and_what_does_not_listen_is_killed(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_tree_ends_when_the_process_that_asked_for_it_dies(number, tmp_path):
     script = (
-        "import os, sys, time\nfrom jobs.system.programs import Keeper\n"
-        "keeper = Keeper(['sleep', '600'], '.', os.environ, 1)\nkeeper.begin()\ntime.sleep(600)\n"
+        "import os, sys, time\nfrom jobs.system.programs import ProgramKeeper\n"
+        "keeper = ProgramKeeper(['sleep', '600'], '.', os.environ, 1)\nkeeper.begin()\ntime.sleep(600)\n"
     )
     asker = subprocess.Popen([PYTHON, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)
     try:
@@ -180,7 +180,7 @@ def _names_below(pid):
 def test_a_keeper_that_is_closed_before_its_program_begins_starts_nothing(tmp_path):
     read, write = os.pipe()
     began = time.monotonic()
-    keeper = Keeper(["touch", str(tmp_path / "begun")], ".", os.environ, write)
+    keeper = ProgramKeeper(["touch", str(tmp_path / "begun")], ".", os.environ, write)
     os.close(write)
     keeper.close()
     os.close(read)

@@ -16,7 +16,7 @@ import pytest
 
 from jobs.observe.conditions import describe_node
 from jobs.system import tunables
-from jobs.system.cgroup import Limit
+from jobs.system.cgroup import IoLimit
 from jobs.system.tunables import interposed_calls, memory_allocator
 from tests.jobs.jobs_factory import ROOT
 from tests.lies import setup
@@ -244,7 +244,7 @@ def test_how_far_a_file_system_without_a_device_of_its_own_reads_ahead_is_seen(d
 
 
 def test_limits_of_control_groups_on_reads_and_writes_are_seen(tmp_path, monkeypatch):
-    found = [Limit("sda", "write_iops", 7, "/group"), Limit("sdb", "read_bps", 5, "/group")]
+    found = [IoLimit("sda", "write_iops", 7, "/group"), IoLimit("sdb", "read_bps", 5, "/group")]
     assert "io_limits" not in tunables.describe_storage(tmp_path)
 
     monkeypatch.setattr(tunables, "io_limits", lambda _: found)

@@ -98,7 +98,7 @@ def test_json_is_the_same_values_of_the_same_types_whether_its_depth_is_usual_or
             untrusted.json_value(text)
 
 
-@pytest.mark.parametrize("reads", [untrusted.content, untrusted.opened])
+@pytest.mark.parametrize("reads", [untrusted.read_bounded, untrusted.open_bounded])
 def test_what_is_there_and_is_no_file_is_refused_and_never_waited_for(tmp_path, reads):
     (tmp_path / "link").symlink_to("/proc/self/stat")
     os.mkfifo(tmp_path / "fifo")
@@ -116,10 +116,10 @@ def test_a_file_is_read_up_to_its_largest_size(tmp_path, size, is_read):
     path.write_bytes(b"x" * size)
 
     if is_read:
-        with untrusted.opened(path, 64) as file:
-            assert untrusted.content(path, 64) == file.read() == b"x" * size
+        with untrusted.open_bounded(path, 64) as file:
+            assert untrusted.read_bounded(path, 64) == file.read() == b"x" * size
     else:
-        for reads in (untrusted.content, untrusted.opened):
+        for reads in (untrusted.read_bounded, untrusted.open_bounded):
             with pytest.raises(UntrustedError, match="more than 64 bytes"):
                 reads(path, 64)
 
@@ -128,7 +128,7 @@ def test_the_arrays_of_an_archive_are_those_that_were_saved():
     made, wanted = io.BytesIO(), {"a": np.arange(6.0).reshape(2, 3), "b": np.array([], "<i4"), "c": np.array(7)}
     np.savez(made, **wanted)
 
-    arrays = untrusted.arrays(made, MOST)
+    arrays = untrusted.read_arrays(made, MOST)
 
     assert arrays.keys() == wanted.keys()
     assert all(np.array_equal(arrays[name], wanted[name]) for name in wanted)
@@ -137,7 +137,7 @@ def test_the_arrays_of_an_archive_are_those_that_were_saved():
 @pytest.mark.parametrize("shape", ["(9**9,)", "(999999999999,)", "(2,)", "(0,)", "(-1,)", "(3, 0)"])
 def test_a_shape_that_its_bytes_contradict_takes_no_memory(shape):
     with pytest.raises(UntrustedError):
-        untrusted.arrays(packed(a=lying(shape)), MOST)
+        untrusted.read_arrays(packed(a=lying(shape)), MOST)
 
 
 def test_pickled_objects_are_not_loaded():
@@ -145,16 +145,16 @@ def test_pickled_objects_are_not_loaded():
     np.savez(made, a=np.array([print], dtype=object))
 
     with pytest.raises(UntrustedError):
-        untrusted.arrays(made, MOST)
+        untrusted.read_arrays(made, MOST)
 
 
 def test_an_archive_is_unpacked_up_to_its_largest_size():
     made = packed(a=saved(np.zeros(1000, np.uint8)))
     unpacked = 128 + 1000
 
-    assert len(untrusted.arrays(made, unpacked)["a"]) == 1000
+    assert len(untrusted.read_arrays(made, unpacked)["a"]) == 1000
     with pytest.raises(UntrustedError, match=f"more than {unpacked - 1} bytes"):
-        untrusted.arrays(made, unpacked - 1)
+        untrusted.read_arrays(made, unpacked - 1)
 
 
 def test_a_member_whose_compression_is_broken_is_refused():
@@ -163,7 +163,7 @@ def test_a_member_whose_compression_is_broken_is_refused():
     broken = data[:start] + bytes(byte ^ 0x5A for byte in data[start : start + 40]) + data[start + 40 :]
 
     with pytest.raises(UntrustedError, match="no archive of arrays") as caught:
-        untrusted.arrays(io.BytesIO(broken), MOST)
+        untrusted.read_arrays(io.BytesIO(broken), MOST)
     assert isinstance(caught.value.__cause__, zlib.error | zipfile.BadZipFile)
 
 
@@ -176,13 +176,13 @@ def test_folders_in_each_other_are_entered_to_a_bounded_depth(tmp_path, nested, 
         nested(tmp_path / "d")
 
     if is_read:
-        assert [path.name for path, _ in untrusted.below(tmp_path)] == ["end.jpg"]
-        assert len(files.tree(tmp_path)) == levels + 1
+        assert [path.name for path, _ in untrusted.files_below(tmp_path)] == ["end.jpg"]
+        assert len(files.folder_tree(tmp_path)) == levels + 1
     else:
         with pytest.raises(UntrustedError, match="64 nested folders"):
-            list(untrusted.below(tmp_path))
+            list(untrusted.files_below(tmp_path))
         with pytest.raises(files.OddFileError, match="64 nested folders"):
-            files.tree(tmp_path)
+            files.folder_tree(tmp_path)
         files.remove_tree(tmp_path / "d")
     assert (tmp_path / "d").exists() is is_read
 
@@ -195,7 +195,7 @@ def test_folders_that_link_to_each_other_are_entered_once(tmp_path):
         for other in names:
             (tmp_path / name / f"to-{other}").symlink_to(f"../{other}")
 
-    found = [path for path, _ in untrusted.below(tmp_path)]
+    found = [path for path, _ in untrusted.files_below(tmp_path)]
 
     assert len(found) == len(names)
     assert len({path.resolve() for path in found}) == len(names)
@@ -207,17 +207,19 @@ def test_more_names_than_a_tree_may_have_are_refused(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     (tmp_path / ".hidden").touch()
 
-    assert len(list(untrusted.below(tmp_path))) == 3
+    assert len(list(untrusted.files_below(tmp_path))) == 3
     (tmp_path / "d").touch()
     with pytest.raises(UntrustedError, match="more than 3 names"):
-        list(untrusted.below(tmp_path))
+        list(untrusted.files_below(tmp_path))
 
 
 def test_a_link_that_leads_nowhere_comes_with_its_own_status(tmp_path):
     (tmp_path / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "loop.jpg").symlink_to("loop.jpg")
 
-    assert [path.name for path, status in untrusted.below(tmp_path) if (status.st_mode & 0o170000) == 0o120000] == [
+    assert [
+        path.name for path, status in untrusted.files_below(tmp_path) if (status.st_mode & 0o170000) == 0o120000
+    ] == [
         "gone.jpg",
         "loop.jpg",
     ]
@@ -227,9 +229,9 @@ def test_a_file_that_a_program_answers_is_read_whole_though_it_says_that_it_is_e
     version = Path("/proc/version")
 
     assert version.stat().st_size == 0
-    assert untrusted.content(version, MOST) == version.read_bytes()
+    assert untrusted.read_bounded(version, MOST) == version.read_bytes()
     with pytest.raises(UntrustedError, match="more than 9 bytes"):
-        untrusted.content(version, 9)
+        untrusted.read_bounded(version, 9)
 
 
 @pytest.mark.parametrize(
@@ -242,4 +244,4 @@ def test_a_head_that_claims_numbers_without_bytes_or_is_none_is_refused(kind, sh
     data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(8) * (kind == "<i8")
 
     with pytest.raises(UntrustedError):
-        untrusted.arrays(packed(a=data), MOST)
+        untrusted.read_arrays(packed(a=data), MOST)

@@ -37,7 +37,7 @@ def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
         patch.setattr("os.replace", _killed)
         patch.setattr("os.unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
-            datafile.made(folder, 8 * MIB, lambda *_: None)
+            datafile.make_data_file(folder, 8 * MIB, lambda *_: None)
     assert not (folder / f"read-{8 * MIB}.bin").exists()
 
     assert read_file(disk).stat().st_size == 8 * MIB
@@ -84,7 +84,7 @@ def test_too_little_room_is_told_before_a_byte_is_written(tmp_path):
     folder = datafile.own_folder(tmp_path / "baseline")
 
     with pytest.raises(DatasetError, match="MB free") as refused:
-        datafile.made(folder, 1 << 60, lambda *_: None)
+        datafile.make_data_file(folder, 1 << 60, lambda *_: None)
 
     assert "benchmark.file_mb" in refused.value.hint
     assert not list(folder.glob("read-*"))
@@ -99,7 +99,7 @@ def private(tmp_path):
 
 
 def _made(folder):
-    return datafile.made(datafile.own_folder(folder), MIB, lambda *_: None)
+    return datafile.make_data_file(datafile.own_folder(folder), MIB, lambda *_: None)
 
 
 def _prepared(folder, private):

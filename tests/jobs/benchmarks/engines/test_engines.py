@@ -62,7 +62,7 @@ def test_the_time_of_fio_includes_the_flush_of_what_it_wrote(disk):
 
     def took(words):
         file.unlink(missing_ok=True)
-        return EXTERNAL["fio"].outcome(external.output_of(words, disk, None), asked).wall_s
+        return EXTERNAL["fio"].outcome(external.program_output(words, disk, None), asked).wall_s
 
     pairs = [(took(command), took(unflushed)) for _ in range(4)]
 
@@ -81,7 +81,7 @@ def test_fio_reads_a_file_whose_name_means_something_to_it(disk):
 @needs_fio
 def test_fio_that_fails_says_why_in_one_line(disk):
     with pytest.raises(EngineError, match="fio ended with exit code 1: …") as failed:
-        external.run(EXTERNAL["fio"], None, order(disk / "missing.bin"))
+        external.run_external(EXTERNAL["fio"], None, order(disk / "missing.bin"))
 
     assert "\n" not in str(failed.value)
 
@@ -260,7 +260,9 @@ def test_ior_writes_a_new_file_and_flushes_it_and_reads_one_that_is_there():
 def _places(file, **asked):
     """Have fio read blocks at random places of a file; returns the offsets of each reader, in its order."""
     command = fio_command(order(file, "random_read", block=12_288, seconds_max=60, **asked))
-    external.output_of([*command, "--write_lat_log=places", "--log_offset=1", "--per_job_logs=1"], file.parent, None)
+    external.program_output(
+        [*command, "--write_lat_log=places", "--log_offset=1", "--per_job_logs=1"], file.parent, None
+    )
     logs = sorted(file.parent.glob("places_clat.*.log"))
     return [[int(line.split(",")[4]) for line in log.read_text().splitlines()] for log in logs]
 
@@ -290,7 +292,7 @@ def test_there_are_no_more_readers_of_fio_than_blocks(disk):
 def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
     code = (
         "import sys; from pathlib import Path; from jobs.benchmarks.engines import external\n"
-        "external.output_of(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
+        "external.program_output(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
     )
     root = Path(external.__file__).parents[2]
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root) as run:
@@ -304,4 +306,4 @@ def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
 
 @pytest.mark.parametrize("text", ["[" * 5_000, '{"a": ' * 5_000])
 def test_an_answer_without_an_end_is_no_answer(text):
-    assert list(external.documents(text)) == []
+    assert list(external.json_objects(text)) == []

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.data.readers import READERS, Part, h5py_parts, offsets, opened
+from jobs.data.readers import READERS, Part, h5py_parts, offsets, open_reader
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError, EngineError
 from jobs.events import TimeLog
@@ -48,7 +48,7 @@ def test_offsets_and_the_library_give_what_was_written(tmp_path_factory, made):
     wanted = values if rows is None else values[list(rows)]
 
     for name in ("h5py_threads", "offsets"):
-        with opened(name, [Part("x", rows)], [path], readers=1) as reader:
+        with open_reader(name, [Part("x", rows)], [path], readers=1) as reader:
             (found,) = reader.read(path)
         assert (found.dtype, found.shape) == (values.dtype, wanted.shape)
         assert found.tobytes() == wanted.tobytes()
@@ -82,7 +82,7 @@ def test_all_readers_give_the_same_bytes_to_many_threads(files, driver):
     paths, parts = files
     found = {}
     for name in READERS:
-        with opened(name, parts, paths, readers=2, driver=driver) as reader, ThreadPoolExecutor(4) as threads:
+        with open_reader(name, parts, paths, readers=2, driver=driver) as reader, ThreadPoolExecutor(4) as threads:
             read = list(threads.map(reader.read, paths * 3))
         found[name] = [[(each.shape, each.dtype, each.tobytes()) for each in arrays] for arrays in read]
 
@@ -100,13 +100,13 @@ def test_a_large_piece_is_divided_among_threads(tmp_path, monkeypatch):
     values = np.random.default_rng(0).random((50, 33))
     path = write(tmp_path / "x.h5", values=values)
 
-    with opened("offsets", [Part("x")], [path], readers=3) as reader:
+    with open_reader("offsets", [Part("x")], [path], readers=3) as reader:
         assert reader.read(path)[0].tobytes() == values.tobytes()
 
 
 def test_arrays_stand_where_tensorflow_takes_them_without_a_copy(files):
     paths, parts = files
-    with opened("offsets", parts, paths) as reader:
+    with open_reader("offsets", parts, paths) as reader:
         assert {array.ctypes.data % 64 for array in reader.read(paths[0])} == {0}
 
 
@@ -118,9 +118,12 @@ def test_offsets_refuses_what_does_not_lie_there_as_it_is(tmp_path, kind, why):
     path, values = tmp_path / "x.h5", np.arange(8.0)
     write(path, values=values, chunks=(4,), **({"compression": "gzip"} if kind == "gzip" else {"shuffle": True}))
 
-    with pytest.raises(DatasetError, match=f"x.h5: x {why}.*reader=h5py_pool"), opened("offsets", [Part("x")], [path]):
+    with (
+        pytest.raises(DatasetError, match=f"x.h5: x {why}.*reader=h5py_pool"),
+        open_reader("offsets", [Part("x")], [path]),
+    ):
         pass
-    with opened("h5py_threads", [Part("x")], [path]) as reader:
+    with open_reader("h5py_threads", [Part("x")], [path]) as reader:
         assert reader.read(path)[0].tolist() == values.tolist()
 
 
@@ -139,7 +142,7 @@ def test_what_was_never_written_has_the_fill_value(tmp_path, user_block):
         h5py.Dataset(held)[:] = [1, 2, 3]
     parts = [Part(name) for name in ("none", "some", "number", "empty", "compact")]
 
-    with opened("offsets", parts, [tmp_path / "x.h5"]) as reader:
+    with open_reader("offsets", parts, [tmp_path / "x.h5"]) as reader:
         found = reader.read(tmp_path / "x.h5")
 
     assert [each.tolist() for each in found] == [
@@ -178,20 +181,23 @@ def test_what_cannot_be_read_is_named(tmp_path, kind, why):
         write(path, values=[1, 2])
 
     for name in ("h5py_threads", "offsets", *(["h5py_pool"] if kind == "lacks" else [])):
-        with pytest.raises(DatasetError, match=why), opened(name, [part], [path], readers=1) as reader:
+        with pytest.raises(DatasetError, match=why), open_reader(name, [part], [path], readers=1) as reader:
             reader.read(path)
 
 
 def test_a_reader_that_there_is_not_is_named_with_those_that_there_are():
-    with pytest.raises(DatasetError, match="no reader 'ofsets'; take one of: h5py_threads, "), opened("ofsets", [], []):
+    with (
+        pytest.raises(DatasetError, match="no reader 'ofsets'; take one of: h5py_threads, "),
+        open_reader("ofsets", [], []),
+    ):
         pass
 
 
 def test_a_script_that_protects_nothing_is_told_how(files, tmp_path):
     path = write(tmp_path / "x.h5", values=[1])
     (tmp_path / "own.py").write_text(f"""
-from jobs.data.readers import Part, opened
-with opened("h5py_pool", [Part("x")], ["{path}"], readers=1):
+from jobs.data.readers import Part, open_reader
+with open_reader("h5py_pool", [Part("x")], ["{path}"], readers=1):
     pass
 """)
 
@@ -202,7 +208,7 @@ with opened("h5py_pool", [Part("x")], ["{path}"], readers=1):
 
 def test_a_process_that_was_killed_is_no_endless_wait(files):
     paths, parts = files
-    with opened("h5py_pool", parts, paths, readers=1) as reader:
+    with open_reader("h5py_pool", parts, paths, readers=1) as reader:
         (only,) = reader.processes()
         os.kill(only, signal.SIGKILL)
         reads = (reader.read(path) for path in paths * 200)  # what was sent before it died may still be answered
@@ -214,9 +220,9 @@ def test_processes_end_with_the_one_that_they_read_for_however_it_ends(files):
     paths, parts = files
     script = f"""
 if __name__ == "__main__":
-    from jobs.data.readers import Part, opened
+    from jobs.data.readers import Part, open_reader
     parts = [Part(*each) for each in {[tuple(part) for part in parts]}]
-    with opened("h5py_shared", parts, {[str(path) for path in paths]}, readers=2) as reader:
+    with open_reader("h5py_shared", parts, {[str(path) for path in paths]}, readers=2) as reader:
         print(*reader.processes(), flush=True)
         input()
 """
@@ -235,7 +241,7 @@ def test_what_is_larger_than_a_slot_comes_pickled_and_is_read_once(tmp_path):
     small, large = (write(tmp_path / f"{side}.h5", values=np.ones((side, mmap.PAGESIZE))) for side in (1, 3))
     with (
         TimeLog(tmp_path / "log", rank=0, ranks=1, run="r") as log,
-        opened("h5py_shared", [Part("x")], [small], readers=1, log=log) as reader,
+        open_reader("h5py_shared", [Part("x")], [small], readers=1, log=log) as reader,
     ):
         assert [reader.read(path, ("train", 0, 0))[0].shape[0] for path in (small, large, small)] == [1, 3, 1]
 
@@ -260,14 +266,17 @@ def test_the_index_of_chunks_is_walked_once(tmp_path, monkeypatch):
     path = write(tmp_path / "x.h5", values=values, chunks=(1, 4))
     monkeypatch.setattr(offsets, "data_set_of", lambda file, part: _WithoutWalks(h5py_parts.data_set_of(file, part)))
 
-    with opened("offsets", [Part("x")], [path], readers=1) as reader:
+    with open_reader("offsets", [Part("x")], [path], readers=1) as reader:
         assert (reader.read(path)[0] == values).all()
 
 
 @pytest.mark.parametrize("name", ["h5py_threads", "h5py_shared", "offsets"])
 def test_what_is_opened_and_read_is_in_a_log_of_who_did_it(files, tmp_path, name):
     paths, parts = files
-    with TimeLog(tmp_path / "a", rank=1, ranks=2, run="r") as log, opened(name, parts, paths, readers=1, log=log) as it:
+    with (
+        TimeLog(tmp_path / "a", rank=1, ranks=2, run="r") as log,
+        open_reader(name, parts, paths, readers=1, log=log) as it,
+    ):
         size = sum(each.nbytes for each in it.read(paths[0], ("train", 2, 5)))
 
     found, _ = read_logs(sorted(tmp_path.iterdir()))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jobs.data import manifest
-from jobs.data.readers import Part, opened
+from jobs.data.readers import Part, open_reader
 from jobs.data.readers.h5py_parts import MOST_SOFT_LINKS
 from jobs.errors import DatasetError
 
@@ -55,7 +55,7 @@ def _linked(**links):
 def _read(path, part, reader):
     """Read a part; return what it holds, or what the refusal says."""
     try:
-        with opened(reader, [Part(part)], [path], readers=1) as source:
+        with open_reader(reader, [Part(part)], [path], readers=1) as source:
             return source.read(path)[0].tolist()
     except DatasetError as error:
         return str(error)
@@ -104,7 +104,7 @@ def test_the_list_of_a_folder_follows_no_link_out_of_its_first_file(tmp_path, pi
         file["x"] = h5py.ExternalLink(pipe, "x")
 
     with pytest.raises(DatasetError, match=r"theirs\.h5: x is a link to another file"):
-        _in_a_child(manifest.scan, tmp_path / "data", "x")
+        _in_a_child(manifest.scan_folder, tmp_path / "data", "x")
 
 
 @pytest.mark.parametrize("path", ["hard", "soft", "a/relative", "a/absolute", "./a//absolute", "through/x"])
@@ -132,7 +132,7 @@ def test_a_pipe_in_the_place_of_a_file_that_was_looked_at_is_not_waited_for(tmp_
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(3)
-    with opened("offsets", [Part("x")], [path]) as reader:
+    with open_reader("offsets", [Part("x")], [path]) as reader:
         path.unlink()
         os.mkfifo(path)
         with pytest.raises(DatasetError, match=r"x\.h5 cannot be read as HDF5: it is no regular file"):

@@ -1,6 +1,6 @@
 """The objects that a run reads from an object store, and the engines that read them.
 
-The engine ``async`` is an event loop in its own thread (`Ahead`), which reads objects before they are needed.
+The engine ``async`` is an event loop in its own thread (`ReadAhead`), which reads objects before they are needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from jobs.lazy_imports import np, tf
 from jobs.model.settings import Node
 from jobs.objects import servers
-from jobs.objects.client import Client, DataError, Stored
-from jobs.objects.ranges import Ranges
+from jobs.objects.client import Client, DataError, StoredObject
+from jobs.objects.ranges import RangeReader
 
 if TYPE_CHECKING:
     import obstore
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _CLOSE_S = 1.0  # seconds to wait for the end of the thread, which does not keep its process alive
 
 
-class Ahead:
+class ReadAhead:
     """A reader with `concurrency` requests in flight, in the order of `wanted`, and with as many finished objects."""
 
-    def __init__(self, client: Client, wanted: Sequence[tuple[str, Stored]], concurrency: int) -> None:
+    def __init__(self, client: Client, wanted: Sequence[tuple[str, StoredObject]], concurrency: int) -> None:
         """Send no request yet: the first `take` sends it, while the clock of the run is running."""
         self._client, self._concurrency = client, concurrency
         self._futures: dict[str, Future[obstore.Bytes]] = {name: Future() for name, _ in wanted}
@@ -116,7 +116,7 @@ class Ahead:
                 future.cancel()
 
 
-class Listed(Protocol):
+class ListedObjects(Protocol):
     """A list of files with the interface of `jobs.data.manifest.Manifest`."""
 
     @property
@@ -128,10 +128,10 @@ class Listed(Protocol):
         """Return ETag and SHA-256 of each object, if known."""
 
 
-class Source:
+class RunObjects:
     """The objects of a run, by their names in the manifest."""
 
-    def __init__(self, client: Client, stored: Mapping[str, Stored], disk: str | None, threads: int) -> None:
+    def __init__(self, client: Client, stored: Mapping[str, StoredObject], disk: str | None, threads: int) -> None:
         """Make a source of `stored` objects; `disk` is the servers' device or folder, if it exists on this machine."""
         self.client, self.stored, self.disks = client, stored, (Path(disk),) if disk and Path(disk).exists() else ()
         self.wrong: set[str] = set()
@@ -140,8 +140,8 @@ class Source:
             "engine": client.storage["engine"],
             "concurrency": client.storage["concurrency"] or threads,
         }
-        self.ranges = Ranges(client, stored, self.wrong, self.engine["concurrency"])
-        self._ahead: Ahead | None = None
+        self.ranges = RangeReader(client, stored, self.wrong, self.engine["concurrency"])
+        self._ahead: ReadAhead | None = None
 
     def take(self, name: str) -> obstore.Bytes:
         """Return the content of an object; errors are those of `Client.get`."""
@@ -174,7 +174,9 @@ class Source:
         Raises the error that ended the client, if any: the objects after it were not read.
         """
         if self.engine["engine"] == "async":
-            self._ahead = Ahead(self.client, [(name, self.stored[name]) for name in names], self.engine["concurrency"])
+            self._ahead = ReadAhead(
+                self.client, [(name, self.stored[name]) for name in names], self.engine["concurrency"]
+            )
         try:
             yield
         finally:
@@ -200,16 +202,18 @@ def keep_thread_state() -> None:
 
 
 @contextmanager
-def of_dataset(storage: Node, url: str, listed: Listed, disk: str | None, threads: int) -> Iterator[Source]:
+def objects_of_dataset(
+    storage: Node, url: str, listed: ListedObjects, disk: str | None, threads: int
+) -> Iterator[RunObjects]:
     """Yield the objects of a data set below `url` as the source of a run; `storage` is the node of the settings."""
     client = Client(storage)
     prefix = client.key_of(url)
     identities = listed.objects or ((None, None),) * len(listed.files)
     stored = {
-        name: Stored(f"{prefix}/{name}" if prefix else name, size, *identity)
+        name: StoredObject(f"{prefix}/{name}" if prefix else name, size, *identity)
         for (name, size, _), identity in zip(listed.files, identities, strict=True)
     }
-    source = Source(client, stored, disk, threads)
+    source = RunObjects(client, stored, disk, threads)
     try:
         yield source
     finally:

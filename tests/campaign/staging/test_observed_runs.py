@@ -11,8 +11,8 @@ from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import stage
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import observed
-from campaign.staging.observed import FromMemory
+from campaign.staging import observed_runs
+from campaign.staging.observed_runs import FilesFromMemory
 from jobs.events import posix_window
 from jobs.events.posix_window import COUNTERS, Window
 from jobs.profiler import Profile
@@ -70,7 +70,7 @@ def profiled(point, folder, data):
 def test_the_valid_runs_of_a_cell_say_what_each_file_took(mode, profiled, folder, data):
     cell = profiled(mode)
 
-    found = observed.of_cell(folder, observed.profiled(Verdicts(folder, TERMS))[cell])
+    found = observed_runs.observe_cell(folder, observed_runs.profiled_records(Verdicts(folder, TERMS))[cell])
 
     assert (found.names, found.source, found.origin, len(found.runs)) == (sorted(SIZES), data, cell, 2)
     for run in found.runs:
@@ -86,21 +86,21 @@ def test_the_valid_runs_of_a_cell_say_what_each_file_took(mode, profiled, folder
 def test_a_cell_that_read_copies_says_nothing_of_the_slow_storage_alone(profiled, folder):
     profiled("counters", staging="advised")
 
-    assert observed.profiled(Verdicts(folder, TERMS)) == {}
+    assert observed_runs.profiled_records(Verdicts(folder, TERMS)) == {}
     with pytest.raises(UsageError, match="no valid profiled run"):
         stage.main(["plan", str(folder.root), "--fast", str(folder.root)])
 
 
 def test_a_record_leads_to_no_profile_out_of_its_cell(profiled, folder):
     cell = profiled("counters")
-    recorded = observed.profiled(Verdicts(folder, TERMS))[cell]
-    inside = observed.of_cell(folder, recorded)
+    recorded = observed_runs.profiled_records(Verdicts(folder, TERMS))[cell]
+    inside = observed_runs.observe_cell(folder, recorded)
     for run in recorded["runs"]:
         elsewhere = folder.root.parent / run["profile"]["file"]
         elsewhere.write_bytes(b"somebody else's")
         run["profile"]["file"] = str(elsewhere)
 
-    assert np.array_equal(observed.of_cell(folder, recorded).runs[0].spent_s, inside.runs[0].spent_s)
+    assert np.array_equal(observed_runs.observe_cell(folder, recorded).runs[0].spent_s, inside.runs[0].spent_s)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_profile_that_is_not_whole_gives_no_plan(changed, error, why, profiled
     path.write_bytes(b"") if changed is None else posix_window.write_window(path, replace(window, **changed))
 
     with pytest.raises(error, match=why):
-        observed.of_cell(folder, observed.profiled(Verdicts(folder, TERMS))[cell])
+        observed_runs.observe_cell(folder, observed_runs.profiled_records(Verdicts(folder, TERMS))[cell])
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ def cold(monkeypatch):
         window = Window(
             "counters", 0, 10**9, 1, paths, ["POSIX"] * 4, counters, None, 0, 0, 0, device_bytes=device_bytes
         )
-        monkeypatch.setattr(observed, "window_of", lambda _: window)
-        monkeypatch.setattr(observed, "has_device", lambda _: True)
-        return observed.of_file(Path("a.npz"), Path("/data"))
+        monkeypatch.setattr(observed_runs, "read_complete_window", lambda _: window)
+        monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
+        return observed_runs.observe_profile(Path("a.npz"), Path("/data"))
 
     return of_file
 
@@ -144,10 +144,10 @@ def cold(monkeypatch):
     ("device_bytes", "names", "memory"),
     [
         (None, "abc", None),
-        *((fetched, "abc", FromMemory(0, 0, 6_000_000 - fetched, 0.0)) for fetched in (6_000_000, 5_400_000)),
-        (5_399_999, "ab", FromMemory(1, 3_000_000, 600_001, pytest.approx(10))),
-        (3_000_000, "ab", FromMemory(1, 3_000_000, 3_000_000, pytest.approx(10))),
-        (2_999_999, "a", FromMemory(2, 5_000_000, 3_000_001, pytest.approx(10))),
+        *((fetched, "abc", FilesFromMemory(0, 0, 6_000_000 - fetched, 0.0)) for fetched in (6_000_000, 5_400_000)),
+        (5_399_999, "ab", FilesFromMemory(1, 3_000_000, 600_001, pytest.approx(10))),
+        (3_000_000, "ab", FilesFromMemory(1, 3_000_000, 3_000_000, pytest.approx(10))),
+        (2_999_999, "a", FilesFromMemory(2, 5_000_000, 3_000_001, pytest.approx(10))),
     ],
 )
 def test_the_fastest_files_are_those_from_memory_as_far_as_no_device_gave_them(device_bytes, names, memory, cold):

@@ -3,7 +3,7 @@
 A window is written as a Darshan log of format 3.41: a header with the position of each region, then the regions (job,
 names, and the records of each module), packed by zlib (darshan-util/darshan-logutils.h). PyDarshan (an extra: ``pip
 install 'darshan>=3.5'``) reads logs in C: a damaged log can abort it, and it trusts the sizes in a log. So it runs in a
-process of its own, ``python -m jobs.profiler.saved LOG WINDOW``, with limits.
+process of its own, ``python -m jobs.profiler.saved_profiles LOG WINDOW``, with limits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from jobs.events.posix_window import (
     Window,
     checked_events,
 )
-from jobs.profiler.hook_library import HEAD_BYTES, ProfilerError, room_of, window_content
+from jobs.profiler.hook_library import HEAD_BYTES, ProfilerError, capacity_of_head, window_content
 from jobs.system import files, programs, untrusted
 
 MAGIC = b"3.41\0\0\0\0"
@@ -99,7 +99,7 @@ def write_darshan(path: Path, window: Window) -> None:
     versions = {region: version for region, version in _PLACES.values() if region in packed}
     partial = sum(1 << region for region in packed) if window.dropped else 0
     header = _HEADER.pack(MAGIC, _BYTE_ORDER, 0, partial, *table, *(versions.get(n, 0) for n in range(_MODULES)))
-    with files.whole(path, durable=False) as file:
+    with files.write_whole(path, durable=False) as file:
         file.write(b"".join((header, job, names_region, *(packed[region] for region in sorted(packed)))))
 
 
@@ -160,22 +160,22 @@ _MOST_MEMORY_BYTES = 8 << 30  # address space; pandas and PyDarshan take 1.5 GiB
 
 def read_profile(path: Path) -> Window:
     """Return the window in a file; raise JobError if its format is unknown, or it is damaged or too large."""
-    path = files.named(path)
+    path = files.resolve_user_path(path)
     try:
-        with untrusted.opened(path, posix_window.LARGEST_BYTES) as file:
+        with untrusted.open_bounded(path, posix_window.LARGEST_BYTES) as file:
             begin = file.read(len(MAGIC))
             is_darshan = begin[:2] == b"3." and begin[-1:] == b"\0"
             if not is_darshan and not begin.startswith(_ARCHIVE):
                 return _read_spill(file)
     except posix_window.FAULTS as error:
-        raise posix_window.unreadable(path, error) from error
+        raise posix_window.unreadable_profile_error(path, error) from error
     return _read_log(path) if is_darshan else posix_window.read_window(path)
 
 
 def _read_spill(file: BinaryIO) -> Window:
     """Return the window in a spill file; if it was never stopped, its content at the end of the process."""
     file.seek(0)
-    room, facts = room_of(file.read(HEAD_BYTES))
+    room, facts = capacity_of_head(file.read(HEAD_BYTES))
     if os.fstat(file.fileno()).st_size != room.size_bytes:
         raise ValueError("it is cut off")
     memory = np.memmap(file, np.uint8, "r", shape=(room.size_bytes,))
@@ -200,7 +200,9 @@ def _read_log(log: Path) -> Window:
     with tempfile.TemporaryDirectory() as folder:
         window = Path(folder).resolve() / "window.npz"
         try:
-            completed = programs.run(programs.python("-m", __name__, str(log), str(window)), timeout=_MOST_S)
+            completed = programs.run_program(
+                programs.python_command("-m", __name__, str(log), str(window)), timeout=_MOST_S
+            )
         except subprocess.TimeoutExpired as error:
             raise ProfilerError(f"PyDarshan has not read {log} within {_MOST_S} s", "name a smaller log") from error
         if completed.returncode:
@@ -220,7 +222,7 @@ def main(log: str, window: str) -> None:
         warnings.simplefilter("ignore")  # about modules without a summary in PyDarshan
         import darshan  # noqa: PLC0415 - an extra, and slow
 
-        report = darshan.DarshanReport(f"/proc/self/fd/{files.opened(Path(log))}", read_all=False)
+        report = darshan.DarshanReport(f"/proc/self/fd/{files.open_file(Path(log))}", read_all=False)
         for module in MODULES:
             if module in report.modules:
                 report.mod_read_all_records(module)

@@ -17,7 +17,7 @@ from analysis.cli.profile import main
 from jobs.events import posix_window
 from jobs.events.posix_window import COUNTERS, EVENT, MODES, OPERATIONS, Window
 from jobs.events.table import EventsError
-from jobs.profiler import Profile, ProfilerError, report, saved
+from jobs.profiler import Profile, ProfilerError, report, saved_profiles
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyDarshan's own, of what it draws with
@@ -73,7 +73,7 @@ def test_pydarshan_reads_our_counters_and_our_log_is_a_profile_again(mode, writt
             for edge in ("start", "end"):
                 at_s = [(each[edge] - profile.window.started_ns) / 1e9 for each in seen]
                 assert found[f"{edge}_time"].tolist() == pytest.approx(at_s)
-    again = saved.read_profile(log)
+    again = saved_profiles.read_profile(log)
     for path, counters in profile.files.items():
         assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
 
@@ -99,7 +99,7 @@ def test_that_calls_were_dropped_is_known_again(data, tmp_path):
 
     profile.darshan(tmp_path / "log.darshan")
     assert profile.dropped > 0
-    assert saved.read_profile(tmp_path / "log.darshan").dropped == 1
+    assert saved_profiles.read_profile(tmp_path / "log.darshan").dropped == 1
 
 
 @pytest.mark.long
@@ -135,20 +135,20 @@ def test_a_damaged_log_is_an_error(written, capfd):
     log.write_bytes(log.read_bytes()[: os.stat(log).st_size // 2])  # noqa: PTH116
 
     with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log .*; name a whole log"):
-        saved.read_profile(log)
+        saved_profiles.read_profile(log)
 
 
 def test_a_log_that_ends_pythons_process_is_an_error(written):
     _, log = written("counters")
     data = log.read_bytes()
-    head = list(saved._HEADER.unpack_from(data))  # noqa: SLF001 - the format's own
+    head = list(saved_profiles._HEADER.unpack_from(data))  # noqa: SLF001 - the format's own
     at, size = head[4:6]  # the names of files, each ended by a NUL
     names = zlib.compress(zlib.decompress(data[at : at + size])[:-1])
     head[4:6] = len(data), len(names)
-    log.write_bytes(saved._HEADER.pack(*head) + data[saved._HEADER.size :] + names)  # noqa: SLF001
+    log.write_bytes(saved_profiles._HEADER.pack(*head) + data[saved_profiles._HEADER.size :] + names)  # noqa: SLF001
 
     with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log .*killed by signal"):
-        saved.read_profile(log)
+        saved_profiles.read_profile(log)
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def test_each_figure_is_the_sum_of_its_counters_and_the_order_of_reads_that_of_p
     assert rates == pytest.approx([rows[name].sum() / 1e6 / 4 for name in ("bytes_read", "bytes_written")])
     for share, name in (("sequential", "seq_reads"), ("consecutive", "consec_reads")):
         assert found[share] == posix[name].sum() / posix["reads"].sum(), name
-    assert "counters do not show when" in list(report.lines(window))[2]
+    assert "counters do not show when" in list(report.report_lines(window))[2]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_the_time_with_a_call_under_way_comes_first_and_sums_over_threads_are_na
     window.counters["read_time"] = 0
     window.counters["read_time"][0] = 7 * second
 
-    lines = list(report.lines(window))
+    lines = list(report.report_lines(window))
 
     assert (report.window_metrics(window)["under_way_s"], report.window_metrics(window)["threads"]) == (5.0, 2)
     assert lines[2] == "calls    a call was under way for 5.000 of 8.000 s; seconds below are summed over 2 threads"

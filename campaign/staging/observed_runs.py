@@ -19,7 +19,7 @@ from jobs.events import posix_window
 from jobs.events.posix_window import Window
 from jobs.judging import stopping
 from jobs.model.record import Record
-from jobs.profiler import saved
+from jobs.profiler import saved_profiles
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -29,7 +29,7 @@ _MEMORY_FILE_S, _MEMORY_BYTE_S = 50e-6, 0.5e-9
 
 
 @dataclass(frozen=True)
-class Run:
+class ProfiledRun:
     """The observations of one profiled run; arrays have the shape (files,)."""
 
     wall_s: float
@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class FromMemory:
+class FilesFromMemory:
     """The files that a profile read from the page cache; their times say nothing about the storage.
 
     Which files these are is inferred: the ones that took least time for their size.
@@ -55,15 +55,15 @@ class FromMemory:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRuns:
     """The observed runs over the same files of a folder."""
 
     source: Path
     names: Sequence[str]  # relative to `source`, sorted
-    runs: Sequence[Run]
+    runs: Sequence[ProfiledRun]
     origin: str  # cell or path of the profile
     called: Path | None = None  # the program's name for `source`
-    from_memory: FromMemory | None = None  # files that are not in `names`; None: unknown
+    from_memory: FilesFromMemory | None = None  # files that are not in `names`; None: unknown
 
     @property
     def calls_at_once(self) -> float:
@@ -71,22 +71,22 @@ class Observed:
         return float(np.mean([run.spent_s.sum() / run.in_calls_s for run in self.runs]))
 
 
-def window_of(path: Path) -> Window:
+def read_complete_window(path: Path) -> Window:
     """Return the window in a profile of this project or Darshan; raise UsageError if it is unreadable or incomplete."""
     try:
-        window = saved.read_profile(path)
+        window = saved_profiles.read_profile(path)
     except JobError as error:
         raise UsageError(error.message, error.hint or "name a profile, or a campaign's folder") from error
     _require_whole(window, str(path))
     return window
 
 
-def of_file(path: Path, source: Path) -> Observed:
+def observe_profile(path: Path, source: Path) -> ObservedRuns:
     """Return the observations in a profile of any program, on the files below `source` that came from the storage.
 
     Raises UsageError if the program read no file below `source`, or read all of them from memory.
     """
-    window = window_of(path)
+    window = read_complete_window(path)
     observed = _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())
     if window.device_bytes is None or not has_device(observed.source):
         return observed
@@ -95,14 +95,14 @@ def of_file(path: Path, source: Path) -> Observed:
     is_in_memory = _read_from_memory(run.bytes_read, slowness, window.device_bytes)
     if is_in_memory.all():
         raise from_memory_error(path, window.device_bytes, int(run.bytes_read.sum()))
-    from_memory = FromMemory(
+    from_memory = FilesFromMemory(
         files=int(is_in_memory.sum()),
         bytes=int(run.bytes_read[is_in_memory].sum()),
         sure_bytes=max(0, int(run.bytes_read.sum()) - window.device_bytes),
         apart=float(slowness[~is_in_memory].min() / slowness[is_in_memory].max()) if is_in_memory.any() else 0.0,
     )
     cold_names = [name for name, in_memory in zip(observed.names, is_in_memory, strict=True) if not in_memory]
-    rows_by_name = read_below(window, [observed.source, source.absolute()])
+    rows_by_name = files_only_read(window, [observed.source, source.absolute()])
     return replace(
         observed,
         names=cold_names,
@@ -134,7 +134,7 @@ def has_device(path: Path) -> bool:
     return os.major(path.stat().st_dev) != 0
 
 
-def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
+def observe_cell(folder: CampaignFolder, recorded: Record) -> ObservedRuns:
     """Return the observations in the profiles of a cell's valid measured runs."""
     cell_folder = folder.cell(recorded["cell"]["id"])
     try:
@@ -144,7 +144,7 @@ def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
                 posix_window.read_window(cell_folder / Path(str(run["profile"]["file"])).name),
                 run.get("load_s") or run["wall_s"],
             )
-            for run in stopping.measured(recorded, "valid")
+            for run in stopping.measured_runs(recorded, "valid")
             if run["profile"]["file"]
         ]
     except JobError as error:
@@ -152,7 +152,7 @@ def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
     return _observed(Path(recorded["dataset"]["path"]), windows, recorded["cell"]["id"])
 
 
-def profiled(verdicts: Verdicts) -> dict[str, Record]:
+def profiled_records(verdicts: Verdicts) -> dict[str, Record]:
     """Return the records, by cell id, of cells that have a valid profiled run and read no staged copies."""
     records = (verdicts.read(path)[0] for path in sorted(verdicts.folder.records.glob("*/record.json")))
     return {record["cell"]["id"]: record for record in records if record and _is_profiled(record)}
@@ -161,14 +161,14 @@ def profiled(verdicts: Verdicts) -> dict[str, Record]:
 def _is_profiled(recorded: Record) -> bool:
     if "staging" in recorded["cell"]["settings"]:
         return False
-    return any(run.get("profile", {}).get("file") for run in stopping.measured(recorded, "valid"))
+    return any(run.get("profile", {}).get("file") for run in stopping.measured_runs(recorded, "valid"))
 
 
 def _observed(
     source: Path, windows: Sequence[tuple[Window, float]], origin: str, called: Path | None = None
-) -> Observed:
+) -> ObservedRuns:
     """Return the observations on the files below `source`; `called`: the name that the program used for `source`."""
-    rows_of_windows = [read_below(window, [source, called or source]) for window, _ in windows]
+    rows_of_windows = [files_only_read(window, [source, called or source]) for window, _ in windows]
     names = sorted(set().union(*rows_of_windows))
     if not all(rows_of_windows):
         raise UsageError(
@@ -180,7 +180,7 @@ def _observed(
         _run(window, waited_s, rows_by_name, names)
         for (window, waited_s), rows_by_name in zip(windows, rows_of_windows, strict=True)
     ]
-    return Observed(source, names, runs, origin, called)
+    return ObservedRuns(source, names, runs, origin, called)
 
 
 def _require_whole(window: Window, origin: str) -> None:
@@ -190,7 +190,7 @@ def _require_whole(window: Window, origin: str) -> None:
         raise UsageError(f"{origin}: {blind}", "plan from a complete profile")
 
 
-def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]]:
+def files_only_read(window: Window, folders: Collection[Path]) -> dict[str, list[int]]:
     """Return the rows of counters of each file that was only read, by its name relative to one of the folders."""
     prefixes = {f"{folder}/" for folder in folders}
     rows_of: dict[str, list[int]] = {}
@@ -198,12 +198,12 @@ def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]
     for row in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
         path = window.paths[row]
         folder = next((prefix for prefix in prefixes if path.startswith(prefix)), None)
-        if folder and not staged_copies.strays((), [path[len(folder) :]]):
+        if folder and not staged_copies.path_fault((), [path[len(folder) :]]):
             rows_of.setdefault(path[len(folder) :], []).append(row)
     return rows_of
 
 
-def _run(window: Window, waited_s: float, rows_by_name: dict[str, list[int]], names: Sequence[str]) -> Run:
+def _run(window: Window, waited_s: float, rows_by_name: dict[str, list[int]], names: Sequence[str]) -> ProfiledRun:
     """Return the observations of one run on the files `names`; `rows_by_name`: their rows of counters."""
     pairs = [(number, row) for number, name in enumerate(names) for row in rows_by_name.get(name, ())]
     file_numbers, rows = np.array(pairs).T
@@ -215,7 +215,7 @@ def _run(window: Window, waited_s: float, rows_by_name: dict[str, list[int]], na
     ended = np.zeros(len(names))
     np.maximum.at(ended, file_numbers, (read_rows["read_end"] - window.started_ns) / 1e9)
     spent_s = summed((read_rows["read_time"] + read_rows["meta_time"]) / 1e9)
-    return Run(
+    return ProfiledRun(
         wall_s=window.wall_s,
         waited_s=min(waited_s, window.wall_s),
         # An upper bound if the profile has no single calls.
