@@ -18,10 +18,11 @@ from campaign.config.command_line import CommandLine
 from campaign.console import counted, interrupt_on_kill
 from campaign.errors import CampaignError, UsageError
 from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
-from campaign.feed.probes import Setup, Target, no_runs_error, run_cells
+from campaign.feed.probes import Target, no_runs_error, run_cells
 from campaign.storage.made_data import to_make
 from jobs.benchmarks import baseline
 from jobs.judging import stopping
+from jobs.judging.fed_accelerators import Edge, Setup
 from jobs.model.conduct import Point
 from jobs.model.declared import declared
 
@@ -30,6 +31,7 @@ must compute for the share of the time that it says. The largest number that pas
 run five times, cold and proved; the same with batches from memory, and with data in memory, say whether the client is
 the limit. conf/accelerator has the definitions; one of your own: accelerator=own accelerator.sample_bytes=…
 accelerator.batch=… accelerator.step_s=…"""
+_USAGE = "storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]"
 _RUNS, _MOST, _BASELINE_RUNS, _FILE_MB = 5, 1024, 3, 400
 _EXAMPLE = "storage=/scratch/me accelerator=unet3d_h100"
 _SET_HERE = ("benchmark", "dataset", "cache", "benchmark.source", "benchmark.accelerators", "runs", "warmup_runs",
@@ -40,30 +42,29 @@ _OF_FEED = ("accelerator", "dataset", "benchmark", "threads", "prefetch", "itera
 def main(argv: Sequence[str]) -> int:
     """Search and print; exit code 0 if every search came to its end."""
     options, words = _parsed(argv)
-    split = CommandLine(tuple(words), dry_run=options.dry_run, assume_yes=True)
-    targets = [_target(point, words, split) for point in collect_points(_words_of_feed(words)) or []]
+    targets = [_target(point, words) for point in collect_points(_words_of_feed(words)) or []]
     plan = run.plan_points([target.point for target in targets])  # refuses what cannot be
     cells = [entry.cell for entry in plan.entries]
     for target in targets:
         target.apart = distinguishing_settings(cells).get(target.plan(Setup(1), 1).entries[0].cell.id, "")
     choose_cluster(cells, plan.conduct)
-    for line in run.notices(cells, split):
+    for line in run.notices(cells, CommandLine(tuple(words))):
         console.say(line)
     if options.dry_run:
         for target in targets:
             console.say(_describe_costs(target, options.runs))
         if options.json:
-            console.show_json([Answer(target, 0, None).as_json() for target in targets])
+            console.show_json([Answer(target, Edge(0)).as_json() for target in targets])
         return 0
     is_new = not plan.folder.root.exists()
     folder, _ = folders.open_or_create(plan.folder.root)
     with folders.remove_if_refused(folder, is_new=is_new), folders.hold_folder(folder, "feed"), interrupt_on_kill():
-        return _search(targets, options, words, split)
+        return _search(targets, options, words)
 
 
-def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str], split: CommandLine) -> int:
+def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str]) -> int:
     """Measure the storages, search for each target, print its answer, and report all cells."""
-    _measure_baselines(targets, words, split, options.most)
+    _measure_baselines(targets, words, options.most)
     for target in targets:
         console.say(_describe_costs(target, options.runs))
         if target.most_accelerators() < 1:
@@ -96,16 +97,11 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.Parser(
-        prog="python -m campaign feed",
-        usage="python -m campaign feed storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]",
-        description=_ABOUT,
-    )
+    parser = arguments.make_parser("feed", _ABOUT, _USAGE, json=True)
     add = parser.add_argument
     add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs at the edge (5)")
     add("--most", type=int, choices=range(1, 4097), metavar="N", default=_MOST, help="accelerators per node at most")
     add("--yes", action="store_true", help="start without a question")
-    add("--json", action="store_true", help="machine-readable, on stdout")
     add("--dry-run", action="store_true", help="say what one accelerator needs and start nothing")
     add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign: nodes=2 benchmark.engine=tf")
     options = parser.parse_intermixed_args(argv)
@@ -138,11 +134,11 @@ def _words_of_baseline(words: Sequence[str]) -> list[str]:
     return ["benchmark=baseline", *more, *own, f"runs={_BASELINE_RUNS}", "warmup_runs=0", "min_valid_runs=1"]
 
 
-def _target(point: Point, words: Sequence[str], split: CommandLine) -> Target:
+def _target(point: Point, words: Sequence[str]) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
         raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
-    target = Target(point, [word_at(point, word) for word in _words_of_feed(words)], split)
+    target = Target(point, [word_at(point, word) for word in _words_of_feed(words)])
     target.size_data(1)
     return target
 
@@ -157,11 +153,11 @@ def word_at(point: Point, word: str) -> str:
     return f"{key}={next((value for value in values.split(',') if value in own), values)}"
 
 
-def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: CommandLine, most: int) -> None:
+def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: int) -> None:
     """Measure the storages alone, and size the data by what they give."""
     of_baseline = _words_of_baseline(words)
     plan = run.plan_points(collect_points(of_baseline) or [])
-    plan = run_cells(plan, of_baseline, split) if plan.to_do else plan
+    plan = run_cells(plan, of_baseline) if plan.to_do else plan
     rates: dict[str, float] = {}
     for entry in plan.entries:
         record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
