@@ -9,7 +9,6 @@ from typing import Any
 
 from campaign import console
 from campaign.cells import folder as folders
-from campaign.cells.cell import distinguishing_settings
 from campaign.cli import arguments, run
 from campaign.cli.analyse import write_report
 from campaign.cluster.placement import choose_cluster
@@ -37,6 +36,7 @@ _EXAMPLE = "storage=/scratch/me accelerator=unet3d_h100"
 _SET_HERE = ("benchmark", "dataset", "cache", "benchmark.source", "benchmark.accelerators", "runs", "warmup_runs",
              "min_valid_runs", "redo", "detach", "until_spread")  # fmt: skip
 _OF_FEED = ("accelerator", "dataset", "benchmark", "threads", "prefetch", "iterations", "nodes", "batch_size", "seed")
+_NAMED = ("storage=", "accelerator=")  # an answer has their names in any case
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,8 +45,6 @@ def main(argv: Sequence[str]) -> int:
     targets = [_target(point, words) for point in collect_points(_words_of_feed(words)) or []]
     plan = run.plan_points([target.point for target in targets])  # refuses what cannot be
     cells = [entry.cell for entry in plan.entries]
-    for target in targets:
-        target.apart = distinguishing_settings(cells).get(target.plan(Setup(1), 1).entries[0].cell.id, "")
     choose_cluster(cells, plan.conduct)
     for line in run.notices(cells, CommandLine(tuple(words))):
         console.say(line)
@@ -73,8 +71,7 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
                 f" {target.steps} steps of one accelerator",
                 "iterations=… takes fewer steps; or free some space",
             )
-    if not options.yes and console.ask_for_yes("start?") is False:
-        console.say("nothing was started")
+    if not run.may_start(sure=options.yes):
         return 1
     answers: list[Answer] = []
     code = 0
@@ -112,13 +109,11 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise UsageError(f"{min(clash)}=…: `feed` itself sets that", "leave it out; --runs N sets the runs at the edge")
     if lacks := [key for key in ("storage", "accelerator") if not any(key == each.partition(".")[0] for each in keys)]:
         raise UsageError(f"feed: no {lacks[0]} is named", f"feed {_EXAMPLE}")
-    return options, options.words
+    return options, options.words if "campaign_dir" in keys else ["campaign_dir=feed", *options.words]
 
 
 def _words_of_feed(words: Sequence[str]) -> list[str]:
-    own = [word for word in words if not _is_of_baseline(word)]
-    campaign_dir = [] if any(word.startswith("campaign_dir=") for word in words) else ["campaign_dir=feed"]
-    return ["benchmark=feed", "dataset=samples", *campaign_dir, *own]
+    return ["benchmark=feed", "dataset=samples", *(word for word in words if not _is_of_baseline(word))]
 
 
 def _is_of_baseline(word: str) -> bool:
@@ -128,17 +123,17 @@ def _is_of_baseline(word: str) -> bool:
 
 def _words_of_baseline(words: Sequence[str]) -> list[str]:
     own = [word for word in words if _is_of_baseline(word) or word.partition("=")[0].partition(".")[0] not in _OF_FEED]
-    keys = {word.partition("=")[0] for word in own}
-    usual = {"campaign_dir": "feed", "benchmark.file_mb": _FILE_MB}
-    more = [f"{key}={value}" for key, value in usual.items() if key not in keys]
-    return ["benchmark=baseline", *more, *own, f"runs={_BASELINE_RUNS}", "warmup_runs=0", "min_valid_runs=1"]
+    size = [] if any(word.startswith("benchmark.file_mb=") for word in own) else [f"benchmark.file_mb={_FILE_MB}"]
+    return ["benchmark=baseline", *size, *own, f"runs={_BASELINE_RUNS}", "warmup_runs=0", "min_valid_runs=1"]
 
 
 def _target(point: Point, words: Sequence[str]) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
         raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
-    target = Target(point, [word_at(point, word) for word in _words_of_feed(words)])
+    words_here = {word: word_at(point, word) for word in _words_of_feed(words)}
+    swept = [here for word, here in words_here.items() if here != word and not word.startswith(_NAMED)]
+    target = Target(point, [*words_here.values()], " ".join(swept))
     target.size_data(1)
     return target
 

@@ -1,6 +1,7 @@
 """`python -m campaign feed`: the search on storages of known speed, its controls and words, and a real one."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -241,6 +242,16 @@ def test_answers_on_the_same_storage_and_accelerator_say_in_what_they_differ(sto
     target.apart = "threads=2"
 
     assert "feeds 6 own (threads=2), not 7" in find_answer(target, 5, 1024).line
+
+
+def test_what_is_swept_beside_storage_and_accelerator_stands_behind_the_name(tmp_path, capsys):
+    swept = ("threads=2,4", "accelerator.step_s=0.1,0.2", f"campaign_dir={tmp_path}/feed", "--dry-run", "--json")
+    feed.main([f"storage={tmp_path}", *OWN[:3], *swept])
+    feed.main([f"storage={tmp_path}", "accelerator=unet3d_h100,retinanet_b200", *swept[2:]])
+    names = re.findall('"accelerator": "(.*)"', capsys.readouterr().out)
+
+    steps = [f"own (threads={threads} accelerator.step_s={step_s})" for threads in (2, 4) for step_s in (0.1, 0.2)]
+    assert sorted(names) == sorted([*steps, "unet3d_h100", "retinanet_b200"])
 
 
 def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_two_probes(tmp_path, monkeypatch):
