@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,9 @@ from campaign.config.command_line import CommandLine
 from campaign.console import counted, interrupt_on_kill
 from campaign.errors import CampaignError, UsageError
 from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
-from campaign.feed.probes import Target, no_runs_error, run_cells
+from campaign.feed.probes import Target, no_runs_error, read_outcome, run_cells
 from campaign.storage.made_data import to_make
 from jobs.benchmarks import baseline
-from jobs.judging import stopping
 from jobs.judging.fed_accelerators import Edge, Setup
 from jobs.model.conduct import Point
 from jobs.model.declared import declared
@@ -67,7 +65,7 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
         console.say(_describe_costs(target, options.runs))
         if target.most_accelerators() < 1:
             raise UsageError(
-                f"{target.name}: the free space of {target.point['storage']['name']} is not enough for"
+                f"{target.name}: the free space of {target.storage} is not enough for"
                 f" {target.steps} steps of one accelerator",
                 "iterations=… takes fewer steps; or free some space",
             )
@@ -155,11 +153,10 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: in
     plan = run_cells(plan, of_baseline) if plan.to_do else plan
     rates: dict[str, float] = {}
     for entry in plan.entries:
-        record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
-        values: list[Any] = stopping.measured(record, "valid") if record else []
-        if not values:
+        baseline_runs = read_outcome(plan, entry)
+        if not baseline_runs.runs:
             raise no_runs_error(plan, entry)
-        rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)
+        rates[entry.cell.settings["storage"]["name"]] = baseline_runs.median("read_mb_per_s")
     for target in targets:
         target.baseline_mb_per_s = rates[target.storage]
         sharing = sum(each.storage == target.storage for each in targets)
@@ -168,10 +165,10 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: in
 
 def _describe_costs(target: Target, runs: int) -> str:
     """Return what an accelerator needs, and the bytes and runs of the search."""
-    own, data, demand = target.point["accelerator"], target.point["dataset"], target.demand_mb_per_s
+    own, data, demand = target.accelerator, target.point["dataset"], target.demand_mb_per_s
     made = sum(thing.bytes for thing in to_make(target.plan(Setup(1), 1).to_do))
     words = (
-        f"{target.name} on {target.point['storage']['name']}:",
+        f"{target.name} on {target.storage}:",
         f"{own['batch']} samples of {own['sample_bytes']:,} bytes in {own['step_s']:g} s, {demand:.4g} MB/s at 100 %,",
         f"{own['minimum'] * demand:.4g} at its minimum of {own['minimum']:.0%};",
         f"{counted(data['files'], 'file')}, {target.data_bytes / 1e9:.2g} GB, {made / 1e9:.2g} GB to be made;",

@@ -158,7 +158,7 @@ class Target:
         words += [f"{key}={value}" for key, value in settings.items()]
         for tries_left in reversed(range(_TRIES + 1)):
             self.plans[setup] = plan
-            outcome = self.outcomes[setup] = read_outcome(plan)
+            outcome = self.outcomes[setup] = read_outcome(plan, plan.entries[0])
             if outcome.late or len(outcome.runs) >= runs:
                 return outcome
             if tries_left:
@@ -188,7 +188,7 @@ def describe_setup(setup: Setup) -> str:
     return f"{counted(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
 
 
-def read_outcome(plan: Plan) -> Outcome:
-    """Return what the record of a probe says so far."""
-    record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
+def read_outcome(plan: Plan, entry: Entry) -> Outcome:
+    """Return what the record of a cell says so far."""
+    record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
     return outcome_of(record["runs"], record.get("looser_checks", ())) if record else Outcome()

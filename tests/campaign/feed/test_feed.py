@@ -213,7 +213,7 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     runs += [{"role": "measured", "status": "invalid", "cause": "quiet", "reason": "quiet: others"}] * 9
     record = {"runs": runs, "looser_checks": ["checks.other_cpu_max=9 (the site's: 0.5)"]}
     monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: (record, None))
-    outcome = probes.read_outcome(plan)
+    outcome = probes.read_outcome(plan, plan.entries[0])
 
     assert outcome.looser == ["checks.other_cpu_max=9 (the site's: 0.5)"]
     assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
