@@ -126,10 +126,11 @@ def answers(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
 
 def _outcomes(frame: pd.DataFrame, runs: pd.DataFrame) -> Outcomes:
     """Return what the probes of a chart's table say: those that are done, or that ended because the client was late."""
+    runs = runs[runs["cell"].isin(frame["cell"])].fillna({"cpu_wait_percent": 0.0})
+    runs_of_cell = {cell: rows_of(rows, OF_RUN) for cell, rows in runs.groupby("cell")}
     outcomes = {}
     for row in rows_of(frame[frame["status"] != "ambiguous"]):
-        of_cell = runs[runs["cell"] == row["cell"]].fillna({"cpu_wait_percent": 0.0})
-        outcome = outcome_of(rows_of(of_cell, OF_RUN))
+        outcome = outcome_of(runs_of_cell.get(row["cell"], ()))
         if row["status"] == "done" or outcome.late:
             outcomes[Setup(row[NUMBER], row["batches"])] = outcome
     return outcomes
