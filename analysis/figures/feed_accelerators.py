@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TITLE = f"Accelerators that the storage feeds ({NOT_MLPERF})"
 NUMBER, SHARE, RATE, WAIT = "benchmark.accelerators", "au_percent", "read_mb_per_s", "cpu_wait_percent_max"
+STEP = "accelerator.step_s"
 OWN = [f"accelerator.{name}" for name in ("name", "minimum", "step_s", "batch", "sample_bytes")]
 NUMBERS = [f"{metric}{end}" for metric in (SHARE, RATE) for end in ("", "_min", "_max")]
 OF_RUN = ("role", "status", "cause", SHARE, "cpu_wait_percent")
@@ -40,12 +41,12 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     return figures("feed", TITLE, over_accelerators, _searches(table), points, caption_of_runs("point"), worth=_several)
 
 
-def _searches(table: pd.DataFrame) -> dict[Settings, pd.DataFrame]:
-    """Return the cells of each search, which may be on several storages."""
+def _searches(table: pd.DataFrame, *free: str) -> dict[Settings, pd.DataFrame]:
+    """Return the cells of each search, which may be on several storages and differ in the `free` settings, too."""
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return {}
     cells = table[table[NUMBER].notna() & table["accelerator.minimum"].notna()]
-    return grouped(cells, cells["set_key"].map(lambda key: family_key(key, _FREE)))
+    return grouped(cells, cells["set_key"].map(lambda key: family_key(key, _FREE.union(free))))
 
 
 def _several(frame: pd.DataFrame) -> bool:
@@ -115,8 +116,10 @@ def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.Loo
 
 def answers(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
     """Yield the answer of each search that came to its end, per storage and accelerator, in the words of `feed`."""
-    for search in _searches(table).values():
-        for storage, rows in search.groupby("storage", sort=False):
+    for searches in _searches(table, STEP).values():
+        for (storage, step_s), rows in searches.groupby(["storage", STEP], sort=False):
+            if len(rows) == 1 and step_s > searches[STEP].min():
+                continue  # a lengthened step: `feed` searches for the share of one accelerator
             outcomes, minimum = _outcomes(points(rows), runs), 100 * rows["accelerator.minimum"].iloc[0]
             nodes = rows["nodes"].iloc[0] if "nodes" in rows else 1
             if edge := edge_of(outcomes, minimum):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from campaign import console
 from campaign.cells import folder as folders
@@ -22,6 +21,7 @@ from jobs.benchmarks import baseline
 from jobs.judging.fed_accelerators import Edge, Setup
 from jobs.model.conduct import Point
 from jobs.model.declared import declared
+from jobs.model.settings import flat
 
 _ABOUT = """Find how many accelerators a storage feeds: they are emulated, read what their definition says, and each
 must compute for the share of the time that it says. The largest number that passes in every run and the next one are
@@ -139,11 +139,9 @@ def _target(point: Point, words: Sequence[str]) -> Target:
 def word_at(point: Point, word: str) -> str:
     """Return of a word with several values the one of this point: a probe is one cell."""
     key, _, values = word.partition("=")
-    node: Any = point
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, Mapping) else None
-    own = {node.get("name"), node.get("root")} if isinstance(node, Mapping) else {str(node)}
-    return f"{key}={next((value for value in values.split(',') if value in own), values)}"
+    settings = dict(flat(point))
+    chosen = {str(settings.get(name)) for name in (key, f"{key}.name", f"{key}.root")}
+    return f"{key}={next((value for value in values.split(',') if value in chosen), values)}"
 
 
 def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: int) -> None:

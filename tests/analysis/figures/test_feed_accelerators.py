@@ -12,7 +12,7 @@ OWN = {"name": "own", "minimum": 0.9, "step_s": 0.1, "batch": 8, "sample_bytes":
 MERIT = {"kind": "pipeline", "figure": "au_percent", "unit": "%", "better": "higher", "benchmark": "feed"}
 
 
-def probe(number, *shares, batches="cold", wait=0.0, late=0.0, **settings):
+def probe(number, *shares, batches="cold", wait=0.0, late=0.0, step_s=0.1, **settings):
     page_cache = {"resident_fraction": 1.0, "device_bytes": 0} if batches == "warm" else {}
     runs = [
         run(
@@ -26,14 +26,17 @@ def probe(number, *shares, batches="cold", wait=0.0, late=0.0, **settings):
     source = "memory" if batches == "memory" else "storage"
     made = record(runs, benchmark__name="feed", benchmark__accelerators=number, benchmark__source=source, **settings)
     cache = "as_is" if batches == "memory" else batches
-    made["cell"]["settings"] |= {"accelerator": OWN, "cache": cache}
-    made["cell"] |= MERIT | {"id": id_of(made).replace("micro", f"feed-{number}-{batches}"), "page_cache": cache}
+    made["cell"]["settings"] |= {"accelerator": OWN | {"step_s": step_s}, "cache": cache}
+    made["cell"] |= MERIT | {
+        "id": id_of(made).replace("micro", f"feed-{number}-{batches}-{step_s}"),
+        "page_cache": cache,
+    }
     return made
 
 
-def late_probe(number, batches="cold", times=2):
+def late_probe(number, batches="cold", times=2, **settings):
     """Return a probe whose accelerators ended their steps late."""
-    return probe(number, *[99.0] * times, batches=batches, late=0.02)
+    return probe(number, *[99.0] * times, batches=batches, late=0.02, **settings)
 
 
 SEARCH = [probe(3, 99.0), probe(4, 93.0, 91.0), probe(5, 74.0, 91.0), probe(8, 46.0)]
@@ -100,6 +103,14 @@ LEAST_3, LEAST_4 = (f"; local feeds at least {number} ({NOT_MLPERF})" for number
             [probe(1, 28.0), probe(1, 99.0, batches="memory")],
             [f"local feeds less than one own (worst rank 28.0 %) ({NOT_MLPERF})"],
         ),
+        (
+            [probe(1, 28.0), probe(1, 99.0, batches="memory"), late_probe(1, step_s=0.3), probe(1, 91.0, step_s=0.4)],
+            [f"local feeds less than one own (worst rank 28.0 %) ({NOT_MLPERF})"],
+        ),
+        (
+            [*SEARCH, *CONTROLS, late_probe(1, step_s=0.2), probe(2, 89.0, step_s=0.2)],
+            [FEEDS_4, f"{CLIENT} 0 own (cold, 1: steps end late) ({NOT_MLPERF})"],
+        ),
     ],
     ids=[
         "known",
@@ -115,6 +126,8 @@ LEAST_3, LEAST_4 = (f"; local feeds at least {number} ({NOT_MLPERF})" for number
         "no control of the last number",
         "no number that fails",
         "less than one",
+        "longer steps of one are no search of their own",
+        "two searches with steps of two lengths",
     ],
 )
 def test_the_summary_says_what_the_command_says_of_a_search_that_came_to_its_end(records, sentences):
