@@ -57,7 +57,8 @@ class Target:
     @property
     def accelerator(self) -> Node:
         """Return the definition of the accelerator."""
-        return self.point["accelerator"]
+        accelerator: Node = self.point["accelerator"]
+        return accelerator
 
     @property
     def minimum(self) -> float:
