@@ -10,8 +10,8 @@ from pathlib import Path
 
 from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
-from analysis.text import visible
 from jobs.model.codes import ExitCode
+from jobs.terminal import complain
 
 EPILOG = """\
 DIR is the output folder of one run of DLIO or MLPerf Storage (version 0.5 to 3.0).
@@ -56,7 +56,7 @@ def report(asked: argparse.Namespace) -> int:
         try:
             runs.append(referee.judge(read_folder(folder), given))
         except AnalysisError as error:
-            sys.stderr.write(f"error: {visible(error.args[0])}\n\nhint: {visible(error.hint)}\n")
+            complain(error.args[0], error.hint)
             unread += 1
     written = referee_report.write_chart(runs, asked.out) if asked.out else []
     if asked.out and not written:

@@ -12,7 +12,7 @@ from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure
 from analysis.records.frame import group_rows, rows_of
 from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
-from jobs.checks import LEAST_OF_CLIENT, may_client_starve
+from jobs.judging.fed_accelerators import NOT_MLPERF, Outcomes, Setup, edge_of, named, outcome_of, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from analysis.figures.kit.panels import Panels
 
-NOTICE = "not an MLPerf result, not reviewed"
-TITLE = f"Accelerators that the storage feeds ({NOTICE})"
+TITLE = f"Accelerators that the storage feeds ({NOT_MLPERF})"
 NUMBER, SHARE, RATE, WAIT = "benchmark.accelerators", "au_percent", "read_mb_per_s", "cpu_wait_percent_max"
+STEP = "accelerator.step_s"
 OWN = [f"accelerator.{name}" for name in ("name", "minimum", "step_s", "batch", "sample_bytes")]
 NUMBERS = [f"{metric}{end}" for metric in (SHARE, RATE) for end in ("", "_min", "_max")]
+OF_RUN = ("role", "status", "cause", SHARE, "cpu_wait_percent")
 PLACE = ["storage", "batches", NUMBER]
 COLUMNS = [
     *PLACE, "storage_name", *NUMBERS, WAIT, "demand", "minimum", "baseline", "n_valid", "unstable", "status", "host",
@@ -37,11 +38,17 @@ _LEAST = 2  # numbers of accelerators in a chart
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ only in the number of accelerators and the source of batches."""
+    return figure_specs(
+        "feed", TITLE, over_accelerators, _searches(table), points, caption_of_runs("point"), worth=_several
+    )
+
+
+def _searches(table: pd.DataFrame, *free: str) -> dict[Settings, pd.DataFrame]:
+    """Return the cells of each search, which may be on several storages and differ in the `free` settings, too."""
     if not {NUMBER, SHARE, *OWN} <= {*table}:
-        return []
-    cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
-    sets = group_rows(cells, cells["set_key"].map(lambda key: reduced_set_key(key, _FREE)))
-    return figure_specs("feed", TITLE, over_accelerators, sets, points, caption_of_runs("point"), worth=_several)
+        return {}
+    cells = table[table[NUMBER].notna() & table["accelerator.minimum"].notna()]
+    return group_rows(cells, cells["set_key"].map(lambda key: reduced_set_key(key, _FREE.union(free))))
 
 
 def _several(frame: pd.DataFrame) -> bool:
@@ -109,33 +116,26 @@ def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.Sto
     panels.draw_line(axes, rows[NUMBER].tolist(), rows_of(rows), metric, look, style, n=panels.needs_run_counts(rows))
 
 
-def answers(table: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence per storage and accelerator: the largest number that was fed in all runs, and the next one.
-
-    If batches from memory come too late to that next one, the client is the limit, and nothing is known of the storage.
-    """
-    if not {NUMBER, SHARE, *OWN} <= {*table}:
-        return
-    cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
-    families = cells["set_key"].map(lambda key: reduced_set_key(key, _FREE))
-    for (storage, _), rows in cells.groupby([cells["storage"], families.map(_words)], sort=False):
-        frame = points(rows)
-        done = frame[frame["status"] == "done"]
-        cold, memory = (done[done["batches"] == kind].set_index(NUMBER) for kind in ("cold", "memory"))
-        fed = cold[f"{SHARE}_min"] >= cold["minimum"]
-        low = max(cold.index[fed], default=0)
-        high = min((number for number in cold.index[~fed] if number > low), default=None)
-        if (edge := high or low) not in memory.index:
-            continue
-        name, of_memory = rows[OWN[0]].iloc[0], memory[f"{SHARE}_min"][edge]
-        if of_memory < LEAST_OF_CLIENT:
-            yield f"{storage}: this client cannot emulate {edge} {name}: {of_memory:.1f} % from memory ({NOTICE})"
-        elif may_client_starve(*cold.loc[edge, [f"{SHARE}_min", WAIT, "minimum"]]):
-            yield f"{storage}: this client cannot emulate {edge} {name}: its readers lack a processor ({NOTICE})"
-        else:
-            end = f", not {high}" if high else " at least"
-            yield f"{storage} feeds {low or 'less than one'} {name}{end} ({NOTICE})"
+def answers(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
+    """Yield the answer of each search that came to its end, per storage and accelerator, in the words of `feed`."""
+    for searches in _searches(table, STEP).values():
+        for (storage, step_s), rows in searches.groupby(["storage", STEP], sort=False):
+            if len(rows) == 1 and step_s > searches[STEP].min():
+                continue  # a lengthened step: `feed` searches for the share of one accelerator
+            outcomes, minimum = _outcomes(points(rows), runs), 100 * rows["accelerator.minimum"].iloc[0]
+            nodes = rows["nodes"].iloc[0] if "nodes" in rows else 1
+            if edge := edge_of(outcomes, minimum):
+                what = named(rows["accelerator.name"].iloc[0], nodes)
+                yield f"{sentence(str(storage), what, edge, outcomes, minimum)} ({NOT_MLPERF})"
 
 
-def _words(key: Settings) -> str:
-    return str(sorted(key.facts.items(), key=str))
+def _outcomes(frame: pd.DataFrame, runs: pd.DataFrame) -> Outcomes:
+    """Return what the probes of a chart's table say: those that are done, or that ended because the client was late."""
+    runs = runs[runs["cell"].isin(frame["cell"])].fillna({"cpu_wait_percent": 0.0})
+    runs_of_cell = {cell: rows_of(rows, OF_RUN) for cell, rows in runs.groupby("cell")}
+    outcomes = {}
+    for row in rows_of(frame[frame["status"] != "ambiguous"]):
+        outcome = outcome_of(runs_of_cell.get(row["cell"], ()))
+        if row["status"] == "done" or outcome.late:
+            outcomes[Setup(row[NUMBER], row["batches"])] = outcome
+    return outcomes

@@ -17,7 +17,7 @@ from rich.text import Text
 from analysis.figures.kit import panels, save
 from analysis.mlperf.referee import NOTICE
 from analysis.output.terminal import empty_table
-from analysis.text import NONE, join_values, one_line, percentage
+from analysis.text import DASH, NONE, join_values, one_line, percentage
 
 STEM = "mlperf-au"
 RUNS_IN_A_TABLE, MOST_LINES = 3, 20
@@ -132,9 +132,10 @@ def _worst(found: Mapping[str, Any]) -> str:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Return sorted numbers as ranges."""
-    starts = [each for each in numbers if each - 1 not in {*numbers}]
-    ends = [each for each in numbers if each + 1 not in {*numbers}]
-    return ", ".join(f"{a}" if a == b else f"{a}\N{EN DASH}{b}" for a, b in zip(starts, ends, strict=True))
+    present = {*numbers}
+    starts = [number for number in numbers if number - 1 not in present]
+    ends = [number for number in numbers if number + 1 not in present]
+    return ", ".join(f"{a}" if a == b else f"{a}{DASH}{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def write_chart(runs: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:

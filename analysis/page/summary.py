@@ -33,7 +33,7 @@ def summary_lines(results: Results) -> Markup:
     stamps = sorted(set(runs["started_utc"]) - {""})
     unstable = int(cells["unstable"].fillna(value=False).sum())
     told = [
-        *feed_accelerators.answers(cells),
+        *feed_accelerators.answers(cells, runs),
         f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
         f"{len(measured):,} measured runs: {_counted(measured['status'])}",
         f"The paper's claims, each once for every set of settings: {counted_claims(claims)}",

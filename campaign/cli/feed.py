@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from campaign import console
 from campaign.cells import folder as folders
-from campaign.cells.cell import distinguishing_settings
 from campaign.cli import arguments, run
 from campaign.cli.analyse import write_report
 from campaign.cluster.placement import choose_cluster
@@ -18,62 +15,61 @@ from campaign.config.command_line import CommandLine
 from campaign.console import count_noun, interrupt_on_kill
 from campaign.errors import CampaignError, UsageError
 from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
-from campaign.feed.probes import Setup, Target, no_runs_error, run_cells
+from campaign.feed.probes import Target, no_runs_error, read_outcome, run_cells
 from campaign.storage.made_data import missing_data
 from jobs.benchmarks import baseline
-from jobs.judging import stopping
+from jobs.judging.fed_accelerators import Edge, Setup
 from jobs.model.conduct import Point
 from jobs.model.declared import declared_settings
+from jobs.model.settings import flat_items
 
 _ABOUT = """Find how many accelerators a storage feeds: they are emulated, read what their definition says, and each
 must compute for the share of the time that it says. The largest number that passes in every run and the next one are
 run five times, cold and proved; the same with batches from memory, and with data in memory, say whether the client is
 the limit. conf/accelerator has the definitions; one of your own: accelerator=own accelerator.sample_bytes=…
 accelerator.batch=… accelerator.step_s=…"""
+_USAGE = "storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]"
 _RUNS, _MOST, _BASELINE_RUNS, _FILE_MB = 5, 1024, 3, 400
 _EXAMPLE = "storage=/scratch/me accelerator=unet3d_h100"
 _SET_HERE = ("benchmark", "dataset", "cache", "benchmark.source", "benchmark.accelerators", "runs", "warmup_runs",
              "min_valid_runs", "redo", "detach", "until_spread")  # fmt: skip
 _OF_FEED = ("accelerator", "dataset", "benchmark", "threads", "prefetch", "iterations", "nodes", "batch_size", "seed")
+_NAMED = ("storage=", "accelerator=")  # an answer has their names in any case
 
 
 def main(argv: Sequence[str]) -> int:
     """Search and print; exit code 0 if every search came to its end."""
     options, words = _parsed(argv)
-    split = CommandLine(tuple(words), dry_run=options.dry_run, assume_yes=True)
-    targets = [_target(point, words, split) for point in collect_points(_words_of_feed(words)) or []]
+    targets = [_target(point, words) for point in collect_points(_words_of_feed(words)) or []]
     plan = run.plan_points([target.point for target in targets])  # refuses what cannot be
     cells = [entry.cell for entry in plan.entries]
-    for target in targets:
-        target.apart = distinguishing_settings(cells).get(target.plan(Setup(1), 1).entries[0].cell.id, "")
     choose_cluster(cells, plan.conduct)
-    for line in run.notices_before_run(cells, split):
+    for line in run.notices_before_run(cells, CommandLine(tuple(words))):
         console.say(line)
     if options.dry_run:
         for target in targets:
             console.say(_describe_costs(target, options.runs))
         if options.json:
-            console.show_json([Answer(target, 0, None).as_json() for target in targets])
+            console.show_json([Answer(target, Edge(0)).as_json() for target in targets])
         return 0
     is_new = not plan.folder.root.exists()
     folder, _ = folders.open_or_create(plan.folder.root)
     with folders.remove_if_refused(folder, is_new=is_new), folders.hold_folder(folder, "feed"), interrupt_on_kill():
-        return _search(targets, options, words, split)
+        return _search(targets, options, words)
 
 
-def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str], split: CommandLine) -> int:
+def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str]) -> int:
     """Measure the storages, search for each target, print its answer, and report all cells."""
-    _measure_baselines(targets, words, split, options.most)
+    _measure_baselines(targets, words, options.most)
     for target in targets:
         console.say(_describe_costs(target, options.runs))
         if target.most_accelerators() < 1:
             raise UsageError(
-                f"{target.name}: the free space of {target.point['storage']['name']} is not enough for"
+                f"{target.name}: the free space of {target.storage} is not enough for"
                 f" {target.steps} steps of one accelerator",
                 "iterations=… takes fewer steps; or free some space",
             )
-    if not options.yes and console.ask_for_yes("start?") is False:
-        console.say("nothing was started")
+    if not run.may_start(sure=options.yes):
         return 1
     answers: list[Answer] = []
     code = 0
@@ -96,16 +92,11 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.CampaignParser(
-        prog="python -m campaign feed",
-        usage="python -m campaign feed storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]",
-        description=_ABOUT,
-    )
+    parser = arguments.make_parser("feed", _ABOUT, _USAGE, json=True)
     add = parser.add_argument
     add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs at the edge (5)")
     add("--most", type=int, choices=range(1, 4097), metavar="N", default=_MOST, help="accelerators per node at most")
     add("--yes", action="store_true", help="start without a question")
-    add("--json", action="store_true", help="machine-readable, on stdout")
     add("--dry-run", action="store_true", help="say what one accelerator needs and start nothing")
     add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign: nodes=2 benchmark.engine=tf")
     options = parser.parse_intermixed_args(argv)
@@ -116,13 +107,11 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise UsageError(f"{min(clash)}=…: `feed` itself sets that", "leave it out; --runs N sets the runs at the edge")
     if lacks := [key for key in ("storage", "accelerator") if not any(key == each.partition(".")[0] for each in keys)]:
         raise UsageError(f"feed: no {lacks[0]} is named", f"feed {_EXAMPLE}")
-    return options, options.words
+    return options, options.words if "campaign_dir" in keys else ["campaign_dir=feed", *options.words]
 
 
 def _words_of_feed(words: Sequence[str]) -> list[str]:
-    own = [word for word in words if not _is_of_baseline(word)]
-    campaign_dir = [] if any(word.startswith("campaign_dir=") for word in words) else ["campaign_dir=feed"]
-    return ["benchmark=feed", "dataset=samples", *campaign_dir, *own]
+    return ["benchmark=feed", "dataset=samples", *(word for word in words if not _is_of_baseline(word))]
 
 
 def _is_of_baseline(word: str) -> bool:
@@ -135,17 +124,17 @@ def _is_of_baseline(word: str) -> bool:
 
 def _words_of_baseline(words: Sequence[str]) -> list[str]:
     own = [word for word in words if _is_of_baseline(word) or word.partition("=")[0].partition(".")[0] not in _OF_FEED]
-    keys = {word.partition("=")[0] for word in own}
-    usual = {"campaign_dir": "feed", "benchmark.file_mb": _FILE_MB}
-    more = [f"{key}={value}" for key, value in usual.items() if key not in keys]
-    return ["benchmark=baseline", *more, *own, f"runs={_BASELINE_RUNS}", "warmup_runs=0", "min_valid_runs=1"]
+    size = [] if any(word.startswith("benchmark.file_mb=") for word in own) else [f"benchmark.file_mb={_FILE_MB}"]
+    return ["benchmark=baseline", *size, *own, f"runs={_BASELINE_RUNS}", "warmup_runs=0", "min_valid_runs=1"]
 
 
-def _target(point: Point, words: Sequence[str], split: CommandLine) -> Target:
+def _target(point: Point, words: Sequence[str]) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
         raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
-    target = Target(point, [override_of_point(point, word) for word in _words_of_feed(words)], split)
+    words_here = {word: override_of_point(point, word) for word in _words_of_feed(words)}
+    swept = [here for word, here in words_here.items() if here != word and not word.startswith(_NAMED)]
+    target = Target(point, [*words_here.values()], " ".join(swept))
     target.size_data(1)
     return target
 
@@ -153,25 +142,22 @@ def _target(point: Point, words: Sequence[str], split: CommandLine) -> Target:
 def override_of_point(point: Point, word: str) -> str:
     """Return of a word with several values the one of this point: a probe is one cell."""
     key, _, values = word.partition("=")
-    node: Any = point
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, Mapping) else None
-    own = {node.get("name"), node.get("root")} if isinstance(node, Mapping) else {str(node)}
-    return f"{key}={next((value for value in values.split(',') if value in own), values)}"
+    settings = dict(flat_items(point))
+    chosen = {str(settings.get(name)) for name in (key, f"{key}.name", f"{key}.root")}
+    return f"{key}={next((value for value in values.split(',') if value in chosen), values)}"
 
 
-def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: CommandLine, most: int) -> None:
+def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: int) -> None:
     """Measure the storages alone, and size the data by what they give."""
     of_baseline = _words_of_baseline(words)
     plan = run.plan_points(collect_points(of_baseline) or [])
-    plan = run_cells(plan, of_baseline, split) if plan.to_do else plan
+    plan = run_cells(plan, of_baseline) if plan.to_do else plan
     rates: dict[str, float] = {}
     for entry in plan.entries:
-        record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
-        values: list[Any] = stopping.measured_runs(record, "valid") if record else []
-        if not values:
+        baseline_runs = read_outcome(plan, entry)
+        if not baseline_runs.runs:
             raise no_runs_error(plan, entry)
-        rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)
+        rates[entry.cell.settings["storage"]["name"]] = baseline_runs.median("read_mb_per_s")
     for target in targets:
         target.baseline_mb_per_s = rates[target.storage]
         sharing = sum(each.storage == target.storage for each in targets)
@@ -180,10 +166,10 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
 
 def _describe_costs(target: Target, runs: int) -> str:
     """Return what an accelerator needs, and the bytes and runs of the search."""
-    own, data, demand = target.point["accelerator"], target.point["dataset"], target.demand_mb_per_s
+    own, data, demand = target.accelerator, target.point["dataset"], target.demand_mb_per_s
     made = sum(thing.bytes for thing in missing_data(target.plan(Setup(1), 1).to_do))
     words = (
-        f"{target.name} on {target.point['storage']['name']}:",
+        f"{target.name} on {target.storage}:",
         f"{own['batch']} samples of {own['sample_bytes']:,} bytes in {own['step_s']:g} s, {demand:.4g} MB/s at 100 %,",
         f"{own['minimum'] * demand:.4g} at its minimum of {own['minimum']:.0%};",
         f"{count_noun(data['files'], 'file')}, {target.data_bytes / 1e9:.2g} GB, {made / 1e9:.2g} GB to be made;",

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from campaign import console
 from campaign.cells.cell_plan import Plan, PlannedCell
@@ -20,12 +19,11 @@ from campaign.cli import run
 from campaign.config.command_line import CommandLine
 from campaign.console import count_noun
 from campaign.errors import CampaignError
-from jobs.judging import stopping
+from jobs.judging.fed_accelerators import CONTROLS, Outcome, Setup, outcome_of
 from jobs.model import reading
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Point
-from jobs.model.results import Run
-from jobs.model.settings import Files
+from jobs.model.settings import Files, Node
 from jobs.system.cgroup import memory_left_bytes
 from jobs.system.files import write_json
 
@@ -33,43 +31,6 @@ LEAST_STEPS, RUN_S = 10, 5.0  # of a run
 _ROOM, _BLOCK_BYTES = 0.8, 4096  # of the free space that the data may take; what the smallest file takes
 _TRIES = 3
 _RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
-Kind = Literal["cold", "warm", "memory"]
-CONTROLS: dict[Kind, str] = {"memory": "batches from memory", "warm": "data in memory"}
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a probe runs: a number of accelerators per node, where their batches come from, and the time of a step."""
-
-    accelerators: int
-    kind: Kind = "cold"
-    step_s: float | None = None  # None: as defined
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the valid runs of a probe say; `late`: the client could not even end its steps in time."""
-
-    setup: Setup
-    runs: Sequence[Run] = ()
-    late: bool = False
-    looser: Sequence[str] = ()  # checks that were looser than the site's, with both limits
-
-    @property
-    def worst(self) -> float:
-        """Return the utilisation of the worst accelerator in the worst run, in percent; 0 for a late client."""
-        return float(self.worst_run.get("au_percent", 0.0))
-
-    @property
-    def worst_run(self) -> Mapping[str, Any]:
-        """Return the run with the worst accelerator; empty for a late client."""
-        figures: Sequence[Any] = () if self.late else self.runs
-        return min(figures, key=lambda each: each["au_percent"], default={})
-
-    def median(self, key: str) -> float:
-        """Return the median of a metric over the runs."""
-        figures: Sequence[Any] = self.runs
-        return float(statistics.median(each[key] for each in figures))
 
 
 @dataclass
@@ -78,7 +39,6 @@ class Target:
 
     point: Point
     words: Sequence[str]  # of a campaign with benchmark=feed
-    split: CommandLine
     apart: str = ""  # what tells it from others with the same storage and accelerator
     baseline_mb_per_s: float = 0.0
     outcomes: dict[Setup, Outcome] = field(default_factory=dict)
@@ -95,16 +55,26 @@ class Target:
         return str(self.point["storage"]["name"])
 
     @property
+    def accelerator(self) -> Node:
+        """Return the definition of the accelerator."""
+        accelerator: Node = self.point["accelerator"]
+        return accelerator
+
+    @property
+    def minimum(self) -> float:
+        """Return the least utilisation of an accelerator that is fed, in percent."""
+        return 100 * float(self.accelerator["minimum"])
+
+    @property
     def demand_mb_per_s(self) -> float:
         """Return the MB/s that the accelerators of all nodes need if there is one on each, at full utilisation."""
-        own = self.point["accelerator"]
+        own = self.accelerator
         return float(self.point["nodes"] * own["batch"] * own["sample_bytes"] / 1e6 / own["step_s"])
 
     @property
     def steps(self) -> int:
         """Return the steps of a run, if the data suffice."""
-        step_s = self.point["accelerator"]["step_s"]
-        return int(self.point["iterations"] or max(LEAST_STEPS, -(-RUN_S // step_s)))
+        return int(self.point["iterations"] or max(LEAST_STEPS, -(-RUN_S // self.accelerator["step_s"])))
 
     @property
     def data_bytes(self) -> int:
@@ -124,7 +94,7 @@ class Target:
         less of it is free. What is not enough for one accelerator is not kept.
         """
         folder, own = Path(self.point["storage"]["root"]).expanduser().resolve(), self.point["dataset"]
-        samples = self.point["nodes"] * accelerators * self.point["accelerator"]["batch"] * self.steps
+        samples = self.point["nodes"] * accelerators * self.accelerator["batch"] * self.steps
         wanted = -(-samples // own["samples_per_file"])
         there = next(each for each in (folder, *folder.parents) if each.is_dir())
         blocks = -(-own["samples_per_file"] * own["sample_bytes"] // _BLOCK_BYTES)
@@ -142,13 +112,13 @@ class Target:
     def most_accelerators(self) -> int:
         """Return for how many accelerators per node the data are enough steps."""
         own = self.point["dataset"]
-        batches = own["files"] * own["samples_per_file"] // self.point["accelerator"]["batch"] // self.point["nodes"]
+        batches = own["files"] * own["samples_per_file"] // self.accelerator["batch"] // self.point["nodes"]
         return int(batches // min(LEAST_STEPS, self.steps))
 
     def size_rule(self, accelerators: int) -> tuple[bool, str]:
         """Return whether the data meet the rules of MLPerf Storage for a run of so many accelerators, in words."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        nodes, own = self.point["nodes"], self.point["accelerator"]
+        nodes, own = self.point["nodes"], self.accelerator
         steps = _RULE_STEPS * own["batch"] * nodes * max(1, accelerators) * own["sample_bytes"]
         needed = max(steps, _RULE_MEMORY * nodes * memory)
         words = f"{self.data_bytes / 1e9:.3g} GB of data, {needed / 1e9:.3g} GB by {_RULE_STEPS} steps and"
@@ -189,18 +159,18 @@ class Target:
         words += [f"{key}={value}" for key, value in settings.items()]
         for tries_left in reversed(range(_TRIES + 1)):
             self.plans[setup] = plan
-            outcome = self.outcomes[setup] = read_outcome(plan, setup)
+            outcome = self.outcomes[setup] = read_outcome(plan, plan.entries[0])
             if outcome.late or len(outcome.runs) >= runs:
                 return outcome
             if tries_left:
                 console.say(f"{self.name}: {describe_setup(setup)}, {count_noun(runs, 'run')}")
-                plan = run_cells(plan, words, self.split)
+                plan = run_cells(plan, words)
         raise no_runs_error(plan, plan.entries[0])
 
 
-def run_cells(plan: Plan, words: Sequence[str], split: CommandLine) -> Plan:
+def run_cells(plan: Plan, words: Sequence[str]) -> Plan:
     """Run the cells of a plan and return it with their records; raise KeyboardInterrupt if they were stopped."""
-    if run.run_plan(plan, words, split, reports=False) == ExitCode.INTERRUPTED:
+    if run.run_plan(plan, words, CommandLine((), assume_yes=True), reports=False) == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     return plan.refresh()
 
@@ -219,12 +189,7 @@ def describe_setup(setup: Setup) -> str:
     return f"{count_noun(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
 
 
-def read_outcome(plan: Plan, setup: Setup) -> Outcome:
-    """Return what the record of a probe says so far; it is late if at least half of the runs were, and two."""
-    record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
-    if not record:
-        return Outcome(setup)
-    valid = stopping.measured_runs(record, "valid")
-    late = [each for each in stopping.measured_runs(record, "invalid") if each.get("cause") == "on_time"]
-    is_late = len(late) > 1 and len(late) >= len(valid)
-    return Outcome(setup, valid, is_late, record.get("looser_checks", ()))
+def read_outcome(plan: Plan, entry: PlannedCell) -> Outcome:
+    """Return what the record of a cell says so far."""
+    record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
+    return outcome_of(record["runs"], record.get("looser_checks", ())) if record else Outcome()

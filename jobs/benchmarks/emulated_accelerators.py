@@ -21,10 +21,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Self
 
 from jobs.errors import JobError
@@ -172,52 +173,54 @@ class Accelerators:
 
 
 class _Readers:
-    """Threads that read samples in order, each into a buffer of its own, at most `ahead` batches early."""
+    """Threads that read samples in order, each into a buffer of its own, at most `ahead` batches early.
+
+    They end with their process.
+    """
 
     def __init__(self, plan: Plan, batches: Sequence[Sequence[Sample]]) -> None:
-        self._samples = [(number, sample) for number, batch in enumerate(batches) for sample in batch]
+        self._plan, self._batches, self.bytes_read = plan, batches, 0
+        self._due: SimpleQueue[tuple[int, Sample]] = SimpleQueue()  # with the number of its batch
+        self._done: SimpleQueue[tuple[int, Sample, float] | BaseException] = SimpleQueue()  # and when it was read
+        self._asked = self._taken = 0  # batches
         self._left = [len(batch) for batch in batches]
         self._complete_s = [0.0] * len(batches)
-        self._plan, self._next, self._asked = plan, 0, -plan.ahead  # nothing may be read yet
-        lock = threading.Lock()
-        self._work, self._done = threading.Condition(lock), threading.Condition(lock)
-        self.bytes_read, self._over = 0, False
-        largest = max(sample.bytes for _, sample in self._samples)
+        largest = max(sample.bytes for batch in batches for sample in batch)
         self._original = np.ones(largest, np.uint8) if plan.from_memory else None
-        buffers = [np.ones(largest, np.uint8) for _ in range(plan.threads)]  # touched, so that they are in memory
-        self._threads = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in buffers]
-        self._error: BaseException | None = None
-        for each in self._threads:
-            each.start()
+        for _ in range(plan.threads):
+            buffer = np.ones(largest, np.uint8)  # touched, so that it is in memory
+            threading.Thread(target=self._read, args=(buffer,), daemon=True).start()
 
     def begin(self) -> None:
         """Begin to read: the clock runs."""
-        with self._work:
-            self._asked = 0
-            self._work.notify_all()
+        for _ in range(self._plan.ahead):
+            self._ask()
+
+    def _ask(self) -> None:
+        """Let the readers have the next batch, if there is one."""
+        for sample in self._batches[self._asked] if self._asked < len(self._batches) else ():
+            self._due.put((self._asked, sample))
+        self._asked += 1
 
     def next(self) -> float:
         """Wait for the next batch; return when it was complete."""
-        with self._work:
-            number, self._asked = self._asked, self._asked + 1
-            self._work.notify_all()
-            while self._left[number] and self._error is None:
-                self._done.wait()
-            if self._error:
-                raise self._error
-            return self._complete_s[number]
-
-    def close(self) -> None:
-        """End the readers."""
-        with self._work:
-            self._over = True
-            self._work.notify_all()
+        self._ask()
+        number, self._taken = self._taken, self._taken + 1
+        while self._left[number]:
+            done = self._done.get()
+            if isinstance(done, BaseException):
+                raise done
+            batch, sample, done_s = done
+            self.bytes_read += 0 if self._plan.from_memory else sample.bytes
+            self._left[batch] -= 1
+            self._complete_s[batch] = max(self._complete_s[batch], done_s)
+        return self._complete_s[number]
 
     def _read(self, buffer: Any) -> None:
         path, descriptor = None, -1
         try:
-            while (taken := self._take()) is not None:
-                number, sample = taken
+            while True:
+                batch, sample = self._due.get()
                 if self._original is not None:
                     np.copyto(buffer[: sample.bytes], self._original[: sample.bytes])
                 else:
@@ -226,30 +229,9 @@ class _Readers:
                             os.close(descriptor)
                         path, descriptor = sample.path, os.open(sample.path, os.O_RDONLY)
                     _read_whole(descriptor, memoryview(buffer)[: sample.bytes], sample)
-                self._finish(number, sample)
+                self._done.put((batch, sample, time.perf_counter()))
         except BaseException as error:  # noqa: BLE001 - the accelerator raises it
-            with self._done:
-                self._error = error
-                self._done.notify_all()
-
-    def _take(self) -> tuple[int, Sample] | None:
-        """Return the next sample, as soon as its batch may be read; None when all is over."""
-        with self._work:
-            while not self._over:
-                number, sample = self._samples[min(self._next, len(self._samples) - 1)]
-                if self._next < len(self._samples) and number < self._asked + self._plan.ahead:
-                    self._next += 1
-                    return number, sample
-                self._work.wait()
-        return None
-
-    def _finish(self, number: int, sample: Sample) -> None:
-        with self._done:
-            self.bytes_read += 0 if self._plan.from_memory else sample.bytes
-            self._left[number] -= 1
-            if not self._left[number]:
-                self._complete_s[number] = time.perf_counter()
-                self._done.notify()
+            self._done.put(error)
 
 
 def _read_whole(descriptor: int, buffer: memoryview, sample: Sample) -> None:
@@ -289,9 +271,6 @@ class _Pipeline:
         self.bytes_read += int(tf.reduce_sum(tf.strings.length(batch)))
         return complete_s
 
-    def close(self) -> None:
-        """Do nothing: the process ends."""
-
 
 def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
     """Run the steps of one accelerator and send its times; ends when the parent says so."""
@@ -301,9 +280,9 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
     own = plan.batches[index :: plan.accelerators]
     source = _Pipeline if plan.engine == "tf" and not plan.from_memory else _Readers
     try:
-        with closing(source(plan, own)) as batches:
-            pipe.send({})
-            row = run_steps(plan, index, meeting, batches)
+        batches = source(plan, own)
+        pipe.send({})
+        row = run_steps(plan, index, meeting, batches)
     except Exception as error:
         pipe.send({"error": f"accelerator {index}: {error}"})
         raise

@@ -67,10 +67,10 @@ def begin(request: RunRequest) -> Iterator[ReadyRun]:
                 "more files (dataset.files), fewer accelerators or a smaller batch",
             )
         batches = batches[: steps * number]
-        asked: Counter[Path] = Counter()
-        for sample in chain.from_iterable(batches):
-            asked[sample.path] += sample.bytes
-        _require_memory(settings, max(sample.bytes for sample in chain.from_iterable(batches)))
+        bytes_due: Counter[Path] = Counter()
+        for sample in chain(*batches):
+            bytes_due[sample.path] += sample.bytes
+        _require_memory(settings, max(sample.bytes for sample in chain(*batches)))
         plan = Plan(
             accelerators=number,
             step_s=settings["accelerator"]["step_s"],
@@ -85,8 +85,8 @@ def begin(request: RunRequest) -> Iterator[ReadyRun]:
             if plan.from_memory:
                 yield ReadyRun(run, files.folder, reading=accelerators.pids)
                 return
-            read = {path: files.sizes[path] for path in asked}
-            yield ReadyRun(run, files.folder, [*read], [*read], read, asked=asked, reading=accelerators.pids)
+            due = {path: files.sizes[path] for path in bytes_due}
+            yield ReadyRun(run, files.folder, [*due], [*due], due, asked=bytes_due, reading=accelerators.pids)
 
 
 def assign_samples(settings: Settings, sizes: Mapping[Path, int]) -> list[list[Sample]]:

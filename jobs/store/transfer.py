@@ -110,7 +110,7 @@ def flush_meanwhile(folder: Path) -> Iterator[None]:
         flushed: dict[str, int] = {}
         while not is_over.wait(_FLUSH_S):
             with suppress(FileNotFoundError, files.OddFileError):  # a file was renamed; who syncs them names an odd one
-                for name, status in files.tree(folder).items():
+                for name, status in files.folder_tree(folder).items():
                     if stat.S_ISREG(status.st_mode) and status.st_size >= flushed.get(name, 0) + FLUSH_BYTES:
                         flushed[name] = status.st_size
                         _fsync(folder / name)

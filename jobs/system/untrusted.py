@@ -99,7 +99,7 @@ def _decoder() -> msgspec.json.Decoder[Any]:
     whole, real = msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1), msgspec.Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)
     value: Any = bool | Annotated[int, whole] | Annotated[float, real] | str | None
     for _ in range(_USUAL_DEPTH):
-        inner: Any = NewType("inner", value)  # has a hash of its own; a type without one is hashed with all its levels
+        inner: Any = NewType("inner", value)  # type: ignore[misc, valid-newtype] # hashed by itself, not by its levels
         value = bool | Annotated[int, whole] | Annotated[float, real] | str | list[inner] | dict[str, inner] | None
     return msgspec.json.Decoder(value)
 

@@ -1,17 +1,18 @@
 """`python -m campaign feed`: the search on storages of known speed, its controls and words, and a real one."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from campaign.cells import folder as folders
 from campaign.cli import feed
-from campaign.config.command_line import CommandLine as Split
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.feed import probes
 from campaign.feed.feed_answer import find_answer, lines_of_answer
-from campaign.feed.probes import Outcome, Setup, Target
+from campaign.feed.probes import Target
+from jobs.judging.fed_accelerators import Outcome, Setup, edge_of
 from jobs.model.codes import ExitCode
 from tests.campaign.command_line import TINY, CommandLine
 from tests.campaign.work_lists import compose
@@ -32,7 +33,7 @@ def storage(tmp_path, monkeypatch):
     def storage(rate, *, copies=1e9, reads=1e9, late=lambda _: False, odd=()):
         point = compose("benchmark=feed", "dataset=samples", "storage=local", *OWN)
         point["storage"] = {**point["storage"], "root": str(tmp_path)}
-        target = Target(point, [], Split(()), baseline_mb_per_s=rate)
+        target = Target(point, [], baseline_mb_per_s=rate)
         target.size_data(64)
 
         def probe(setup, runs=1):
@@ -50,13 +51,32 @@ def storage(tmp_path, monkeypatch):
                 "wall_s": 1.0,
             }
             target.plans[setup] = target.plan(setup, runs)
-            target.outcomes[setup] = Outcome(setup, () if late(setup) else [run] * runs, late(setup))
+            target.outcomes[setup] = Outcome(() if late(setup) else [run] * runs, late(setup))
             return target.outcomes[setup]
 
         monkeypatch.setattr(target, "probe", probe)
         return target
 
     return storage
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {},
+        {"odd": {(12, "cold")}},
+        {"copies": 90},
+        {"reads": 92},
+        {"copies": 10},
+        {"late": lambda setup: setup.accelerators > 3},
+        {"late": lambda setup: setup.kind == "cold" and setup.accelerators > 3},
+    ],
+)
+@pytest.mark.parametrize("rate", [6, 25, 110, 10**5])
+def test_the_report_reads_the_same_edge_from_what_was_recorded(storage, rate, client):
+    answer = find_answer(target := storage(rate, **client), 2, 64)
+
+    assert edge_of(target.outcomes, target.minimum) == answer.edge
 
 
 def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_tried(storage):
@@ -73,7 +93,7 @@ def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_t
 def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
     answer = find_answer(storage(110, odd={(12, "cold")}), 5, 1024)
 
-    assert (answer.fed, answer.beyond) == (6, "12 are fed in one run, though 7 are not")
+    assert (answer.edge.fed, answer.beyond) == (6, "12 are fed in one run, though 7 are not")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +112,7 @@ def test_a_client_that_is_too_slow_is_the_answer_and_no_number_of_the_storage_is
 
     assert f"this client can emulate at most {at_most} own" in answer.line
     assert (answer.as_json()["feeds"], answer.as_json()["client_at_most"]) == (None, at_most)
-    assert answer.fed <= at_most
+    assert answer.edge.fed <= at_most
 
 
 @pytest.mark.parametrize(
@@ -117,7 +137,7 @@ def test_readers_that_lack_a_processor_are_the_answer_if_with_one_the_number_wou
 
 
 def test_a_client_that_is_just_able_is_not_the_answer(storage):
-    assert find_answer(storage(110, copies=7 * 20 * 0.981, reads=7 * 20 * 0.91), 5, 1024).fed == 6
+    assert find_answer(storage(110, copies=7 * 20 * 0.981, reads=7 * 20 * 0.91), 5, 1024).edge.fed == 6
 
 
 def test_below_one_the_shortest_step_that_is_fed_gives_the_share(storage):
@@ -131,9 +151,9 @@ def test_below_one_the_shortest_step_that_is_fed_gives_the_share(storage):
 def test_all_that_the_data_suffice_for_may_be_fed(storage):
     few, all_of_them = find_answer(storage(10**5), 5, 8), find_answer(storage(10**5), 5, 1024)
 
-    assert (few.fed, few.not_fed) == (8, None)
+    assert (few.edge.fed, few.edge.not_fed) == (8, None)
     assert few.line.endswith("feeds 8 own at least (worst rank 100.0 %); --most allows no more")
-    assert all_of_them.fed == all_of_them.target.most_accelerators()
+    assert all_of_them.edge.fed == all_of_them.target.most_accelerators()
     assert all_of_them.line.endswith("at least (worst rank 100.0 %); the data suffice for no more")
 
 
@@ -193,7 +213,7 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     runs += [{"role": "measured", "status": "invalid", "cause": "quiet", "reason": "quiet: others"}] * 9
     record = {"runs": runs, "looser_checks": ["checks.other_cpu_max=9 (the site's: 0.5)"]}
     monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: (record, None))
-    outcome = probes.read_outcome(plan, Setup(1))
+    outcome = probes.read_outcome(plan, plan.entries[0])
 
     assert outcome.looser == ["checks.other_cpu_max=9 (the site's: 0.5)"]
     assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
@@ -222,6 +242,16 @@ def test_answers_on_the_same_storage_and_accelerator_say_in_what_they_differ(sto
     target.apart = "threads=2"
 
     assert "feeds 6 own (threads=2), not 7" in find_answer(target, 5, 1024).line
+
+
+def test_what_is_swept_beside_storage_and_accelerator_stands_behind_the_name(tmp_path, capsys):
+    swept = ("threads=2,4", "accelerator.step_s=0.1,0.2", f"campaign_dir={tmp_path}/feed", "--dry-run", "--json")
+    feed.main([f"storage={tmp_path}", *OWN[:3], *swept])
+    feed.main([f"storage={tmp_path}", "accelerator=unet3d_h100,retinanet_b200", *swept[2:]])
+    names = re.findall('"accelerator": "(.*)"', capsys.readouterr().out)
+
+    steps = [f"own (threads={threads} accelerator.step_s={step_s})" for threads in (2, 4) for step_s in (0.1, 0.2)]
+    assert sorted(names) == sorted([*steps, "unet3d_h100", "retinanet_b200"])
 
 
 def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_two_probes(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from jobs import run
 from jobs.observe.conditions import ConditionsObserver
-from jobs.observe.counters import Counters
+from jobs.observe.counters import CountersObserver
 from jobs.observe.observer import Observer, collect_metrics, run_observers
 from jobs.run import list_observers
 
@@ -14,8 +14,8 @@ def test_the_cache_is_first_and_who_looks_at_threads_last_and_none_is_missing():
 
     places = [each.place for each in found]
     assert places == sorted(places)
-    assert [found[0].__name__, found[-1].__name__] == ["Cache", "ThreadWaits"]
-    assert found.index(ConditionsObserver) < found.index(Counters), "their cost would be the run's"
+    assert [found[0].__name__, found[-1].__name__] == ["CacheObserver", "ThreadWaitsObserver"]
+    assert found.index(ConditionsObserver) < found.index(CountersObserver), "their cost would be the run's"
     assert len({*found}) == len(found) >= 11
 
 

@@ -1,0 +1,129 @@
+"""How many accelerators a storage feeds, by the runs of its probes; `feed` and the report say it in one sentence."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from jobs.checks import LEAST_OF_CLIENT, may_client_starve
+
+NOT_MLPERF = "not an MLPerf result, not reviewed"
+Kind = Literal["cold", "warm", "memory"]
+CONTROLS: dict[Kind, str] = {"memory": "batches from memory", "warm": "data in memory"}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a probe runs: a number of accelerators per node, where their batches come from, and the time of a step."""
+
+    accelerators: int
+    kind: Kind = "cold"
+    step_s: float | None = None  # None: as defined
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the valid runs of a probe say; `late`: the client could not even end its steps in time."""
+
+    runs: Sequence[Mapping[str, Any]] = ()
+    late: bool = False
+    looser: Sequence[str] = ()  # checks that were looser than the site's, with both limits
+
+    @property
+    def worst_run(self) -> Mapping[str, Any]:
+        """Return the run with the worst accelerator; empty for a late client."""
+        return min(() if self.late else self.runs, key=lambda run: run["au_percent"], default={})
+
+    @property
+    def worst(self) -> float:
+        """Return the utilisation of the worst accelerator in the worst run, in percent; 0 for a late client."""
+        return float(self.worst_run.get("au_percent", 0.0))
+
+    @property
+    def worst_in_words(self) -> str:
+        """Return the utilisation of the worst accelerator, or that the client was late."""
+        return "late" if self.late else f"{self.worst:.1f} %"
+
+    def median(self, key: str) -> float:
+        """Return the median of a metric over the runs."""
+        return float(statistics.median(run[key] for run in self.runs))
+
+
+def outcome_of(runs: Iterable[Mapping[str, Any]], looser: Sequence[str] = ()) -> Outcome:
+    """Return what the judged runs of a cell say so far; it is late if at least half of the runs were, and two."""
+    measured = [run for run in runs if run["role"] == "measured"]
+    valid = [run for run in measured if run["status"] == "valid"]
+    late = [run for run in measured if run["status"] == "invalid" and run.get("cause") == "on_time"]
+    return Outcome(valid, len(late) > 1 and len(late) >= len(valid), looser)
+
+
+Outcomes = Mapping[Setup, Outcome]
+
+
+class Edge(NamedTuple):
+    """The largest number of accelerators per node that is fed, and the least that is not."""
+
+    fed: int
+    not_fed: int | None = None  # None: not found
+    client: int | None = None  # the most that this client can emulate, if it is the limit, and not the storage
+
+
+def edge_of(outcomes: Outcomes, minimum: float) -> Edge | None:
+    """Return the edge that a search has recorded; None if it did not come to its end. `minimum`: percent."""
+    cold = {each.accelerators: outcome for each, outcome in outcomes.items() if each == Setup(each.accelerators)}
+    not_fed = min((number for number, outcome in cold.items() if outcome.worst < minimum), default=None)
+    fed = max((number for number in cold if not_fed is None or number < not_fed), default=0)
+    edge = not_fed or fed
+    too_many = [setup.accelerators for setup in outcomes if not is_client_able(outcomes, setup.accelerators, minimum)]
+    if (least := min(too_many, default=edge + 1)) <= edge:
+        return Edge(min(fed, least - 1), not_fed, least - 1)
+    return Edge(fed, not_fed) if Setup(edge, "memory") in outcomes else None
+
+
+def is_client_able(outcomes: Outcomes, number: int, minimum: float) -> bool:
+    """Return whether this client can emulate so many accelerators, by those of their probes that are there."""
+    least = {Setup(number, "memory"): LEAST_OF_CLIENT, Setup(number, "warm"): minimum}
+    controls = all(outcomes[setup].worst >= share for setup, share in least.items() if setup in outcomes)
+    return controls and not _fault_of_cold(outcomes, number, minimum)
+
+
+def _fault_of_cold(outcomes: Outcomes, number: int, minimum: float) -> str:
+    """Return why the client is to blame for what a cold probe says; empty if it is not, or there is no such probe."""
+    cold = outcomes.get(Setup(number), Outcome())
+    wait = cold.worst_run.get("cpu_wait_percent", 0.0)
+    if cold.late:
+        return "steps end late"
+    return f"readers lack a processor for {wait:.0f} %" if may_client_starve(cold.worst, wait, minimum) else ""
+
+
+def _why_client(outcomes: Outcomes, number: int, minimum: float) -> str:
+    """Return what shows that the client cannot emulate so many accelerators, with its controls."""
+    controls = [(name, outcomes.get(Setup(number, kind))) for kind, name in CONTROLS.items()]
+    words = [(name, "steps end late" if each.late else f"{each.worst:.1f} %") for name, each in controls if each]
+    words.append(("cold", _fault_of_cold(outcomes, number, minimum)))
+    return ", ".join(f"{name}, {number}: {why}" for name, why in words if why)
+
+
+def named(accelerator: str, nodes: int) -> str:
+    """Return the name of accelerators that are emulated on each of so many nodes."""
+    return f"{accelerator} on each of {nodes} nodes" if nodes > 1 else accelerator
+
+
+def sentence(where: str, what: str, edge: Edge, outcomes: Outcomes, minimum: float) -> str:
+    """Return how many accelerators `what` the storage `where` feeds, with the worst shares, or what the client can."""
+
+    def worst(number: int) -> str:
+        return outcomes[Setup(number)].worst_in_words
+
+    if edge.client is not None:
+        why = _why_client(outcomes, edge.client + 1, minimum)
+        least = f"; {where} feeds at least {edge.fed}" if edge.fed else ""
+        return f"{where}: this client can emulate at most {edge.client} {what} ({why}){least}"
+    if edge.not_fed is None:
+        return f"{where} feeds {edge.fed} {what} at least (worst rank {worst(edge.fed)})"
+    if edge.fed:
+        shares = f"worst rank {worst(edge.fed)}, {worst(edge.not_fed)}"
+        return f"{where} feeds {edge.fed} {what}, not {edge.not_fed} ({shares})"
+    return f"{where} feeds less than one {what} (worst rank {worst(1)})"
