@@ -182,7 +182,7 @@ def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cell
         lines.append(f"  {command_line.command_to_continue(words)}")
         cells = cells - most
     if lines:
-        console.say("what is missing is run by the same command, in the folder where it was given:")
+        console.say("what is missing is measured by, in the folder where it was begun:")
     console.say_first(lines)
     if cells:
         what = count_noun(len(cells), "unfinished cell")
