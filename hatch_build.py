@@ -18,7 +18,7 @@ class HookLibrary(BuildHookInterface):
         builder = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(builder)
         try:
-            library = builder.build()
+            library = builder.build_library()
         except builder.BuildError as error:
             self.app.display_warning(f"without jobs.profiler: {error}")
             return
