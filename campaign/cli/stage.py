@@ -191,7 +191,7 @@ def _apply_plan(options: argparse.Namespace) -> int:
         maps = apply_copies.apply_plan(what, show)
     for rule, path in maps.items():
         console.show(f"{rule}: {path}")
-    console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged(paths, MAP)")
+    console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged_paths(paths, MAP)")
     return 0
 
 

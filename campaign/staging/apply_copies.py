@@ -176,7 +176,7 @@ def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path])
         )
         if rule is None:
             reason = f"{path} has read {len(rows_of_copies)} copies, and no applied rule has exactly these"
-            raise UsageError(reason, f"read jobs.data.staged(paths, MAP), where MAP is {folder}/RULE.json")
+            raise UsageError(reason, f"read jobs.data.staged_paths(paths, MAP), where MAP is {folder}/RULE.json")
         rates.setdefault(rule, []).append(_bytes_of_plan(window, plan, rows_of_copies, path) / 1e6 / window.wall_s)
     return {
         rule: _outcome(plan, rule, [plan["mb_per_s"]], rates_with_copies) for rule, rates_with_copies in rates.items()
