@@ -16,7 +16,7 @@ from jobs.ready_run import ReadyRun
 class Observer:
     """An observer of one aspect of a run. `beside` has all observers of the run. The methods here do nothing."""
 
-    place: int
+    place = 50
     """The position in the order of starts: the largest starts last, just before the clock; stops are reversed."""
     gives: tuple[str, ...] = ()
     """The keys of `metrics`; no other observer has the same key."""

@@ -238,7 +238,7 @@ def foreign(raw, manifests):
     """Leave snapshots with these manifests, texts or what stands in one; returns their names."""
     names = [f"{step:08}-step{step}-deadbeef" for step, _ in enumerate(manifests, 9)]
     for name, odd in zip(names, manifests, strict=True):
-        whole = {"schema": 1, "name": name, "step": snapshots.step(name), "facts": {}}
+        whole = {"schema": 1, "name": name, "step": snapshots.training_step(name), "facts": {}}
         text = odd if isinstance(odd, str) else json.dumps(whole | odd)
         raw[f"{name}/files/000000"] = b"other"
         raw[f"{name}/{MANIFEST_NAME}"] = text.encode("latin-1")

@@ -14,6 +14,7 @@ def test_the_cache_is_first_and_who_looks_at_threads_last_and_none_is_missing():
 
     places = [each.place for each in found]
     assert places == sorted(places)
+    assert [each.__name__ for each in found if "place" not in vars(each)] == []
     assert [found[0].__name__, found[-1].__name__] == ["CacheObserver", "ThreadWaitsObserver"]
     assert found.index(ConditionsObserver) < found.index(CountersObserver), "their cost would be the run's"
     assert len({*found}) == len(found) >= 11
