@@ -234,7 +234,7 @@ def _residency(resident_fraction: float | None) -> str:
 
 
 def device_bytes(run: Run, limits: Limits) -> Check:
-    """Return the check that the bytes of the files came from their device, by all counters.
+    """Check by three counters that the bytes of the files came from their device; all of them must agree.
 
     A file counts with its whole blocks, without holes, and once even if it has several names. The counters are those of
     the process, of the device and of the lowest device below it. The latter two include other programs: if even they

@@ -1,4 +1,4 @@
-"""`python -m analysis mlperf DIR…`: whether a published run of MLPerf Storage is what its ranks' steps say."""
+"""`python -m analysis mlperf DIR…`: whether the figures of a published run of MLPerf Storage follow from its recorded steps."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def words_that_may_follow(line: str) -> list[str]:
-    """Return the words that the last word of a command line may become; those that any word of a verb may, too."""
+    """Return the verbs, flags, keys and choices that the last word of a command line may become."""
     words = line.split()[1:]
     words = words[2:] if words[:2] == ["-m", "campaign"] else words
     word = words.pop() if words and not line[-1].isspace() else ""

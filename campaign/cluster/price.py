@@ -235,7 +235,7 @@ class Packing:
 def find_cheaper_packing(
     todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig
 ) -> Packing | None:
-    """Return a packing of the cells that needs fewer node-hours; None if there is none, or if no run is recorded."""
+    """Return another number of cells per job that needs fewer node-hours; None without one, or if no run is recorded."""
     times, cluster = RunTimes(request.folder), request.conduct["cluster"]
     if not times.number:
         return None

@@ -246,7 +246,7 @@ class _ComposedBase:
 
 
 def _set_plain_values(config: DictConfig, assignments: Iterable[Assignment]) -> None:
-    """Set the values of the plain assignments in a configuration."""
+    """Set the scalars of the plain assignments (`Assignment.plain`) in a configuration."""
     with explain_errors():
         for assignment in assignments:
             if assignment.plain:

@@ -212,7 +212,7 @@ def acquire_lock(folder: Folder, user: str, timeout_s: float) -> FileLock:
 
 @contextmanager
 def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
-    """Hold the lock of a folder's drainer, after waiting for it; yield False if the folder was removed.
+    """Wait for the lock that a folder's drainer holds, and hold it; yield whether the folder is still there.
 
     `folder_lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
     from `hold_stores` until `clear_stores`, which removes it last.

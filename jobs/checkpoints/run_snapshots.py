@@ -124,7 +124,7 @@ class RunSnapshots:
         return self._saver
 
     def settle(self) -> None:
-        """Wait, after the end of the training, until all snapshots are on their last storage."""
+        """Wait, after the end of the training, until the storage at the end of the drain has all snapshots."""
         if self._drain_wait_s is None:
             start = time.perf_counter()
             is_drained = self._new_target.wait_until_drained(self._drain_timeout_s)
