@@ -1,4 +1,4 @@
-"""`python -m analysis mlperf DIR…`: whether the figures of a published run of MLPerf Storage follow from its recorded steps."""
+"""`python -m analysis mlperf DIR…`: whether a published run of MLPerf Storage follows from its recorded steps."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ class Packing:
 def find_cheaper_packing(
     todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig
 ) -> Packing | None:
-    """Return another number of cells per job that needs fewer node-hours; None without one, or if no run is recorded."""
+    """Return a number of cells per job that needs fewer node-hours; None without one, or if no run is recorded."""
     times, cluster = RunTimes(request.folder), request.conduct["cluster"]
     if not times.number:
         return None
