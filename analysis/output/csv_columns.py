@@ -214,7 +214,8 @@ def page_lines() -> Iterator[str]:
     yield "# The columns of the tables"
     yield ""
     yield "Made by `python -m analysis.output.csv_columns > docs/reference/columns.md`. A missing value is empty; 1 MB"
-    yield "is 10^6 bytes; a number without a unit is a count or a share. A table has the columns of its cells' benchmarks."
+    yield "is 10^6 bytes; a number without a unit is a count or a share. A table has"
+    yield "the columns of the benchmarks whose cells it lists."
     for file, columns in FILES.items():
         units = [METRICS[each.name].unit if each.name in METRICS else each.unit for each in columns]
         rows = [[Code(each.name), unit, each.meaning] for each, unit in zip(columns, units, strict=True)]
