@@ -386,7 +386,7 @@ LATER = _claim(
 DRAIN = _claim(
     "the burst buffer's copying goes on after the application ends", _SAVED, "after the end", _FIG10,
     sets.checkpoint_sets, partial(_drained, later=False), of.POSITIVE,
-    "{exposed:.3g} s of copying after the end of training, {cell[target]}",
+    "snapshots are copied for {exposed:.3g} s after the end of training, {cell[target]}",
 )  # fmt: skip
 
 CLAIMS = (

@@ -130,7 +130,7 @@ parameters: weights of the network
 state_bytes [bytes]: size of the network's state, which a snapshot holds
 checkpoints_asked: snapshots that the run was to save
 checkpoint_finish_s [s]: part of `checkpoint_s` after the last step
-drain_exposed_s [s]: the longest time for which a snapshot was still drained after the end of training
+drain_exposed_s [s]: time for which snapshots were still drained after the end of training, all together
 drain_wait_s [s]: waiting after the run for the drain to end
 snapshot_bytes [bytes]: size of a snapshot, the median of the run
 cpu_s [s]: processor time of the run

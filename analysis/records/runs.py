@@ -211,13 +211,13 @@ def _texts(run: Mapping[str, Any]) -> SharedMapping:
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the median of each time over the snapshots of a run that have that time.
 
-    `drain_exposed_s` is the longest time for which a snapshot was still copied after the end of training.
+    `drain_exposed_s` is the time for which the drain copied snapshots, one by one, after the end of training.
     """
     values_of_name = {
         name: [it for line in lines if (it := line.get(name)) is not None] for name in (*OF_SNAPSHOT, "bytes")
     }
     medians = {f"snapshot_{name}": statistics.median(values) for name, values in values_of_name.items() if values}
-    return medians | ({"drain_exposed_s": max(values_of_name["exposed_s"])} if values_of_name["exposed_s"] else {})
+    return medians | ({"drain_exposed_s": sum(values_of_name["exposed_s"])} if values_of_name["exposed_s"] else {})
 
 
 def _posix(profile: Mapping[str, Any]) -> dict[str, float]:

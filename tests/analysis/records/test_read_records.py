@@ -206,7 +206,7 @@ TARGETS = [{"role": "slow", "source": "dsk/a", "below": ["dsk/b", "dsk/c"]}, {"r
 SAVED = {"checkpoints_asked": 4, "checkpoint_troubles": [], "targets": [{"role": "only", "source": None, **WRITTEN}]}
 # What of a run becomes which of its figures and words.
 OF_A_RUN = [
-    ({"checkpoints": LINES, **SAVED}, {"snapshot_blocked_s": 3.0, "snapshot_exposed_s": 0.75, "drain_exposed_s": 2.5,
+    ({"checkpoints": LINES, **SAVED}, {"snapshot_blocked_s": 3.0, "snapshot_exposed_s": 0.75, "drain_exposed_s": 3.75,
                               "snapshot_bytes": 9.5, "checkpoints_asked": 4}, {}),
     ({"profile": PROFILE}, {"posix_files": 3, "posix_opens": 4, "posix_sequential": 0.5, "posix_bytes_read": 57_344_000,
                             **{f"posix_read_size_{n}": 7 + n for n in range(3)}}, {"profile_file": "p.npz"}),
