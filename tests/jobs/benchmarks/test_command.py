@@ -286,7 +286,7 @@ def test_a_cell_has_those_settings_alone_that_the_program_is_told():
 def test_data_that_do_not_fit_into_the_memory_that_is_left_cannot_be_warm(data, execute, monkeypatch):
     monkeypatch.setattr(command, "memory_left_bytes", lambda: 5 * MB)
 
-    with pytest.raises(DatasetError, match=r"the data have 0.0 GB, and 0.0 GB of memory are free: .*cannot be warm"):
+    with pytest.raises(DatasetError, match=r"have 0.0 GB, but only 0.0 GB of memory are free, .*cannot be warm"):
         execute(data, READ, cache="warm")
     assert execute(data, READ + A_WHILE)["status"] == "valid"
 
