@@ -81,7 +81,7 @@ class TimeSpent:
     def at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
         """Set the phase, epoch and step of the next events of the time log.
 
-        Pending events are written to the file now, if the last write is long enough ago.
+        This method also writes pending events to the file, but at most every 0.5 s.
         """
         self._write(lambda log: log.at(phase, epoch, step))
 
@@ -207,7 +207,7 @@ class StepLoop:
         }
 
     def saving_metrics(self) -> dict[str, Any]:
-        """Return the number of requested snapshots, and the seconds that the run waited for them after the last step."""
+        """Return the number of requested snapshots, and the seconds of waiting for snapshots after the last step."""
         metrics = {"checkpoints_asked": self.number // self.settings["checkpoint"]["every"]} if self.saver else {}
         return {"checkpoint_finish_s": self._finish_s, **metrics}
 
