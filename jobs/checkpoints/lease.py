@@ -83,8 +83,8 @@ def _refuse_other_files(store: Folder | Bucket) -> None:
         other_files = sorted(store.entries().keys() - own) or Snapshots(store).names()
     if other_files:
         raise FolderError(
-            f"{store} cannot be used for snapshots, because it has {len(other_files)} other files, such as"
-            f" {visible(other_files[0])}",
+            f"{store} cannot be used for snapshots, because it has other files, such as {visible(other_files[0])}"
+            f" ({len(other_files)} in all)",
             "name an empty folder or prefix, or a new folder below it",
         )
 

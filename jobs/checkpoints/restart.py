@@ -51,7 +51,8 @@ def latest_snapshot(*places: Store | Path | str) -> Path | None:
         ]
         for _, index, name in sorted(copies, reverse=True):
             folder, problems = _read(name, stores[-index], stores[0])
-            # If a drainer removed the snapshot meanwhile, a slow copy or a newer snapshot exists: list the stores again.
+            # A drainer has removed the snapshot meanwhile, so the slow store has a copy of it or a newer snapshot. The
+            # stores are listed again to find that snapshot.
             if problems is None and (name, index) not in removed:
                 removed.add((name, index))
                 break

@@ -106,7 +106,7 @@ def test_what_a_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(plac
         lying(patch, raw, large, lambda data: bytes(len(data)))
         assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
         assert len(reasons(places[0])) == QUICK["attempts"] + 1
-        assert "read back other bytes than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
+        assert "the copy differs from the original: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
         assert buffer.report(clock.current_moment())[0]["durable_slow_s"] is None
         assert steps(places[1]) == []
     assert drain_loop.drain_snapshots(*places) == 0
@@ -354,7 +354,7 @@ def test_restore_by_hand_prints_where_the_newest_whole_snapshot_lies_also_on_a_n
 @pytest.mark.parametrize("what", ["notes.txt", "00000001-step1-00000000/mine", "snapshots/of/mine"])
 def test_a_place_that_holds_what_is_not_ours_is_refused_and_not_touched(places, raw, what):
     raw[what] = b"years of work"
-    said = "because it has 1 other files, such as"
+    said = "it has other files, such as .*1 in all"
 
     with pytest.raises(FolderError, match=said):
         BurstBuffer(*places)
@@ -368,7 +368,7 @@ def test_whole_snapshots_without_a_marker_are_somebody_elses(places, committed, 
     for name in [name for name in raw if name.endswith(".lock")]:
         del raw[name]
 
-    with pytest.raises(FolderError, match=f"it has .* other files, such as {committed[1]}"):
+    with pytest.raises(FolderError, match=f"it has other files, such as {committed[1]}"):
         BurstBuffer(tmp_path / "other", places[1])
 
 
