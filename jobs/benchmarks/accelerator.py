@@ -1,8 +1,8 @@
 """Choose the device that computes the steps (CPU, GPU or emulated GPU), and prepare TensorFlow for a run.
 
-TensorFlow does slow work at its first use in a process. This module does a part of that work before runs are forked,
-and switches another part off. TensorFlow has no public interface for these changes. If a version of TensorFlow raises
-an error in this module, the error is ignored, and runs only start more slowly.
+TensorFlow does slow work at its first use in a process. This module does a part of TensorFlow's slow work before runs
+are forked, and switches another part off. TensorFlow has no public interface for such changes. If a version of
+TensorFlow raises an error in this module, the error is ignored, and runs only start more slowly.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _cache_types() -> None:
 
 
 def run_operations_directly() -> None:
-    """Make TensorFlow run eager operations directly; by default it wraps each operation in a function.
+    """Make TensorFlow run eager operations directly; by default, TensorFlow wraps each operation in a function.
 
     TensorFlow optimises each wrapper function, which takes about 4 ms per kind of operation in each process. This
     optimisation was the largest overhead of a run. The function that the input pipeline maps over files still runs as

@@ -1,6 +1,7 @@
 """Benchmark ``alexnet``: train AlexNet on a folder of images.
 
-This benchmark is the mini-application of Chien et al. 2018 (III.B-C; Figs 6 to 10). To run it by hand, on any node::
+This benchmark is the mini-application of Chien et al. 2018 (III.B-C; Figs 6 to 10). To run the benchmark by hand, on
+any node::
 
     python -m jobs alexnet FOLDER --threads 4 --prefetch 1
 """

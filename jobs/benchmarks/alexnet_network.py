@@ -110,8 +110,8 @@ class Network:
     def state(self) -> dict[str, Any]:
         """Return, by name, all variables that a snapshot must have so that the training can continue exactly.
 
-        The dictionary is for ``tf.train.Checkpoint(**state)``. For Adam, it has the moments `means` (of the gradients)
-        and `squares`; SGD has no moments. The dropout needs no variable, because the seed and `steps` determine it.
+        The dictionary is for ``tf.train.Checkpoint(**state)``. For Adam, the moments are `means` (of the
+        gradients) and `squares`; SGD has no moments. The dropout is determined by the seed and `steps`.
         """
         moments = ("means", "squares") if self.means else ()
         return {name: getattr(self, name) for name in ("kernels", "biases", *moments, "steps")}

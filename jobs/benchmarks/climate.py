@@ -152,7 +152,7 @@ class CdbTraining(NerscTrainer):
         self.train, self.validations = build_pipelines(feed, rules, settings)
         self.delivered: dict[Phase, list[int]] = {TRAIN: [], VALIDATION: []}
         self.bytes_read = 0
-        self._iterators: list[Iterator[Any]] = []  # pipeline iterators; they run until the clock has stopped
+        self._iterators: list[Iterator[Any]] = []  # pipeline iterators, which run until the clock has stopped
 
     def build_network(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - CDB saves no snapshots
         """Return a network for the number of fields in an image, with all variables at their initial values."""
@@ -260,7 +260,7 @@ class _Climate(Benchmark):
     def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the metrics of copying to the folder ``stage``, over all ranks.
 
-        These are the sums of files and bytes, the longest copying time of a rank, and the rate (bytes by that time).
+        The metrics are the sums of files and bytes, the longest copying time of a rank, and the rate over that time.
         The result is empty if a rank made no copies.
         """
         if not all("stage_s" in metrics for metrics in ranks):

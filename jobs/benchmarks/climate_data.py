@@ -2,8 +2,9 @@
 
 The rules are those of NERSC/DL-Parallel-IO, mascarpone-tiramisu-tf-singlefile.py and tiramisu_helpers.py (290ed4a).
 The files are sorted, permuted, and split 80/10/10 into train, test and validation files. Each rank reads an equal share
-of the files, and left-over files are unused. A shuffle buffer has 100 files. An incomplete batch is left out. An epoch
-of training continues where the last epoch stopped, but a validation pass reads all validation files of the rank.
+of the files, and left-over files are unused. The order of the files of a rank is drawn from a shuffle buffer of 100
+files. An incomplete batch is left out. If ``iterations`` ends an epoch early, the next epoch continues with the next
+files of the order. A validation pass always reads all validation files of the rank.
 
 The input pipeline takes file numbers, reads the files in a parallel map, prefetches images and makes batches. As in the
 published program (2018), the map calls a Python function (here `ImageLoader.load`). The map then scales the fields and
@@ -195,12 +196,12 @@ def file_parts(dataset: Node, channels: Sequence[int] | None) -> list[Part]:
 
 @dataclass
 class ImageLoader:
-    """A loader of images that counts images, bytes and seconds; the pipeline's map calls it from several threads."""
+    """A loader of images that the pipeline's map calls from several threads, and that counts images, bytes, seconds."""
 
     paths: Sequence[Path]  # paths of the data files, by the file number of the rules
     reader: Reader | None  # None: no file is read
     held: Sequence[Any]  # the arrays of one image in memory, which replace an image that is not read
-    reads: bool  # whether `load` returns the arrays that the reader has read; if not, it returns `held`
+    reads: bool  # whether `load` returns the arrays that the reader has read; false: `load` returns `held`
     log: TimeLog | None
     asked: Counter[str] = field(default_factory=Counter)  # number of loaded images, by phase
     bytes: int = 0  # sum of the bytes that all calls of `load` returned
@@ -213,8 +214,8 @@ class ImageLoader:
     def load(self, phase: Phase, file: Any, number: Any) -> list[Any]:
         """Return a list of the byte count and the arrays of an image; `number` is the number of the pass.
 
-        If reading fails, the first error is stored, and `require` raises the error later. If the error were raised
-        here, TensorFlow would lose its type and would print Python's whole stack.
+        If reading fails, the first error is stored, and `require` raises the error later. An error raised by `load`
+        itself would reach TensorFlow, which keeps only the text of the error and prints Python's whole stack.
         """
         start = time.perf_counter()
         with self._idle:
@@ -254,7 +255,7 @@ class ImageLoader:
         return arrays
 
     def settle(self) -> None:
-        """Wait until no call of `load` is running, but at most 60 s; then images that were read ahead are counted."""
+        """Wait until no call of `load` is running (at most 60 s), so that images that were read ahead are counted."""
         with self._idle:
             self._idle.wait_for(lambda: not self._running_calls, _SETTLE_S)
 

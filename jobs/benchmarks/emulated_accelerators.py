@@ -2,14 +2,14 @@
 
 In each step, an accelerator waits for its batch, waits until a deadline in place of computing, and then meets the other
 accelerators. The deadline is the moment at which the accelerator is free and has its batch, plus the duration of a
-step. All accelerators are free again when the latest deadline of the step has passed. With this rule, a late batch
-lengthens the run, but a process that wakes up late does not. In a run on several nodes, the accelerators are free when
-the hub releases them.
+step. All accelerators are free again when the latest deadline of the step has passed. Because of the deadlines, a late
+batch lengthens the run, but a process that wakes up late does not. In a run on several nodes, the accelerators are free
+when the hub releases all nodes.
 
 As in DLIO, the utilisation (AU) does not count the first step, because its waiting time includes the start of the
 readers. The waiting time of the first step is the metric ``startup_s``. The AU of DLIO counts from the end of an
-accelerator's own first step, so a fast first step lowers it. The AU of this module counts from the moment at which all
-accelerators are free after the first step.
+accelerator's own first step, so a fast first step lowers DLIO's AU. The AU of this module counts from the moment at
+which all accelerators are free after the first step.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Accelerators:
 
 
 class _Readers:
-    """Threads that read the samples of one accelerator in order, at most `ahead` batches before they are needed.
+    """Threads that read the samples of one accelerator in order, at most `ahead` batches before a step needs them.
 
     Each thread reads into its own buffer. The threads end with their process.
     """

@@ -60,7 +60,7 @@ class Keys(NodeWithName):
 def begin(request: RunRequest) -> Iterator[ReadyRun]:
     """Start the processes of this node's emulated accelerators, and yield their run.
 
-    Raises DatasetError if the data are fewer than 3 steps, or the buffers do not fit into memory.
+    Raises DatasetError if the data are enough for fewer than 3 steps, or if the buffers do not fit into memory.
     """
     settings = request["settings"]
     with files_of(request) as files:

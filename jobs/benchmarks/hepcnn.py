@@ -1,8 +1,8 @@
 """Benchmark ``hepcnn``: train on HDF5 files that are loaded whole, as NERSC's benchmark HEPCNNB (2018) does.
 
 The samples are not shuffled, shuffled within each rank, or shuffled over all ranks. `jobs.benchmarks.hepcnn_data`
-predicts which files are loaded and which loads read from the storage, not from memory. Checks compare the run with
-these predictions.
+predicts which files are loaded and which loads read from the storage, not from memory. Checks compare each run with the
+predictions.
 
 To run the benchmark by hand, with a data set that a campaign has made::
 
@@ -240,9 +240,7 @@ class Keys(NodeWithName):
     epochs: Annotated[
         int,
         Meta(ge=1, le=1000),
-        Setting(
-            "number of epochs; a validation pass follows each epoch that ends before the run ends", unit="epochs"
-        ),
+        Setting("number of epochs; a validation pass follows each epoch that ends before the run ends", unit="epochs"),
     ] = 5
     control: Annotated[
         Control,

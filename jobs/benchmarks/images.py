@@ -68,7 +68,7 @@ class ImageLoop(StepLoop):
 
     @classmethod
     def count_images_read(cls, settings: Settings, files: int) -> int:
-        """Return the number of images that a run requests: those of ``iterations`` batches, or each file once.
+        """Return the number of images that a run requests: the images of ``iterations`` batches, or each file once.
 
         If ``iterations`` is not set and the benchmark uses only full batches, the run requests the full batches of one
         epoch, but at least one batch.
@@ -120,7 +120,7 @@ class ImageLoop(StepLoop):
     def metrics(self, wall_s: float) -> dict[str, Any]:
         """Return the raw metrics of the run; names of unreadable files are relative to the data set's folder.
 
-        If the pipeline ended before the requested number of images, it has requested every file of the list.
+        A pipeline that ended before the requested number of images has requested every file of the list.
         """
         exhausted, whole_batches = len(self.delivered) < self.wanted, self.whole_batches
         source, settings = self.images.source, self.settings
@@ -184,7 +184,7 @@ def begin_image_run(kind: type[ImageLoop], request: RunRequest) -> Iterator[Read
 def first_files(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
     """Return the files that a run certainly reads: the first `number` files in the random order of the seed.
 
-    The check of a cold run looks at the page cache of these files only, because the run may not read the other files.
+    The check of a cold run looks only at the pages of the returned files, because the run may not read other files.
     """
     if number >= len(paths):
         return paths

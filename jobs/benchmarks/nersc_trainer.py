@@ -7,8 +7,8 @@ The network of ``hepcnn`` is that of NERSC/DL-Parallel-IO 290ed4a (2018), `confi
 has four blocks of 3 x 3 convolution (128 filters), ReLU, 2 x 2 max-pool and dropout. A fifth convolution, an average
 over each feature map and a dense layer for two classes follow. The network of ``hepcnn`` has 594,178 parameters.
 
-The network of ``climate`` predicts the class of each of 64 x 64 points. It replaces the network Tiramisu of CDB, which
-is far larger. As in CDB, each label is weighted by its class.
+The network of ``climate`` predicts the class of every point of a 64 x 64 image. This network replaces the network
+Tiramisu of CDB, which is far larger. As in CDB, each label is weighted by its class.
 """
 
 from __future__ import annotations

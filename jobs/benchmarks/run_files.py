@@ -106,7 +106,7 @@ class FileCopies:
 def rank_copies(request: RunRequest, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[FileCopies]:
     """Copy a rank's files to the folder ``benchmark.stage``, yield the copies, and remove the copies at the end.
 
-    If ``benchmark.stage`` is null, no copies are made. Raises DatasetError in these cases:
+    If ``benchmark.stage`` is null, no copies are made. Raises DatasetError if one of the following is true:
 
     - the folder ``benchmark.stage`` is missing;
     - the rank's folder in ``benchmark.stage`` belongs to another user or is in use;

@@ -40,9 +40,9 @@ _PARTS = {
 class TimeSpent:
     """A counter of the seconds that one thread spends on each action; nested time counts only for the inner action.
 
-    Actions are also logged as events of the time log, and announced to profilers as parts of steps. An action is not
-    logged if it is not in `jobs.events.time_log.ACTIONS`, or if the caller passes `logged=False`. If the disk is full,
-    the time log ends, but the run continues.
+    Actions are also logged as events of the time log, and announced to profilers as parts of steps. Only actions of
+    `jobs.events.time_log.ACTIONS` are logged, and only without `logged=False`. If the disk is full, the time log ends,
+    but the run continues.
     """
 
     def __init__(self, log: TimeLog | None = None) -> None:
@@ -158,8 +158,8 @@ class StepLoop:
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Run all steps and return the metrics of the run; the clocks of all ranks start together.
 
-        The context `watched` is entered before the first access to the storage, and left after the last access. Both
-        happen while the clock is not running.
+        The context `watched` is entered before the clock starts and before the first access to the storage. The
+        context is left after the clock has stopped and after the last access to the storage.
         """
         with watched:
             self.prepare()

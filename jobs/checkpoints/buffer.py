@@ -302,8 +302,8 @@ class BurstBuffer(DirectTarget):
     def wait_until_drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage, and return True.
 
-        Return False after `timeout_s`, if the drainer has given up, or if a snapshot of this training is damaged. Then
-        `troubles` returns the reason.
+        Return False after `timeout_s`, if the drainer has given up, or if a snapshot of this training is damaged. If
+        the drain has failed, `troubles` returns the reason.
         """
         start = time.monotonic()
         self._drainer.poke()

@@ -119,7 +119,7 @@ class SnapshotSides:
                 self.fast.delete(name)
 
 
-GAVE_UP = 3
+GAVE_UP = 3  # exit code of a drainer that has given up, because the slow storage fails
 _CHECK_INTERVAL_S = 0.5
 _LASTING_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT)
 """Errors after which the drain is not tried again, because only the user can remove their cause.
@@ -229,12 +229,12 @@ def _marker(fast: Folder, slow: Folder | Bucket) -> Marker | None:
 def _retry(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, trainer: TrainerPipe) -> bool | None:
     """Repeat `_attempt` until an attempt succeeds, and return its result; return None if the drain gives up.
 
-    Each failure is written to the journal and printed; if a trainer started this process, it is printed to the log. The
-    drain gives up after the allowed number of attempts, or after an error in `_LASTING_ERRORS`. If there is nothing to
-    drain, or the fast folder belongs to another buffer now, a failure is ignored.
+    Each failure is written to the journal and printed to standard error, which is the log file of a drainer that a
+    trainer has started. The drain gives up after the allowed number of attempts, or after an error in
+    `_LASTING_ERRORS`. A failure is ignored if the fast folder has no snapshot to drain.
 
-    While the trainer lives, the drain gives up if another trainer has opened the bucket. After the trainer has ended,
-    the remaining snapshots are drained to this bucket.
+    While the trainer is running, the drain gives up if another trainer has opened the bucket. After the trainer has
+    ended, the remaining snapshots are drained to this bucket.
     """
     for failures in range(1, options.attempts + 1):
         try:

@@ -1,4 +1,4 @@
-"""Start the drainer process of a burst buffer, notify it of new snapshots, and read its journal.
+"""Start the drainer process of a burst buffer, notify the drainer of new snapshots, and read the drainer's journal.
 
 The trainer starts the drainer and leaves it running when the training ends. A drainer writes a journal with one line of
 JSON per event. The journal is only information for people and records; the manifests decide which snapshots exist.

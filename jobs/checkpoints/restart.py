@@ -39,11 +39,11 @@ class Snapshot:
 def latest_snapshot(*places: Store | Path | str) -> Path | None:
     """Return the folder with the files of the newest complete snapshot, or None if no store has a complete snapshot.
 
-    All files of the snapshot are verified first. If several stores have copies of the snapshot, the copy in the first
-    of these `places` is returned. A copy in a bucket is copied to the first place. A `DrainWarning` names the damaged
-    files of newer snapshots.
+    All files of the snapshot are verified first. If several stores have copies of the snapshot, the copy in the
+    earliest of the `places` is returned. A copy in a bucket is copied to the first place. A `DrainWarning` names the
+    damaged files of newer snapshots.
     """
-    stores = [Snapshots(store_of(index)) for index in places]
+    stores = [Snapshots(store_of(place)) for place in places]
     removed: set[tuple[str, int]] = set()
     while True:
         copies = [

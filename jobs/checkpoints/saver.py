@@ -33,7 +33,7 @@ class _Request:
 
 
 class Saver:
-    """A saver of a training's variables at every n-th step (`every`), which stops the training meanwhile."""
+    """A saver that stops the training at every n-th step (`every`), and saves the training's variables."""
 
     def __init__(self, state: State, target: DirectTarget, every: int) -> None:
         self._state, self._target, self._every = state, target, every

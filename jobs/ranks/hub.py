@@ -61,7 +61,7 @@ class _Member:
 
 @dataclass
 class Hub:
-    """The hub of one run with `size` ranks; it listens on an address of this machine."""
+    """The hub of one run with `size` ranks, which listens on an address of this machine."""
 
     size: int
     timeout_s: float

@@ -1,8 +1,9 @@
 """The data files of the benchmark ``baseline`` in a folder on the storage.
 
 The files are in the folder ``<storage root>/baseline/``, which has a marker. The file to read, ``read-<bytes>.bin``, is
-made once and then reused. The file has random bytes, which no layer can compress or deduplicate, and it gets its name
-when all bytes are durable. A run that writes makes ``written-<cell id>.bin``, and removes this file at its end.
+made once and then reused. The file has random bytes, which no layer can compress or deduplicate. The file has a
+temporary name until all bytes are durable. A run that writes makes ``written-<cell id>.bin``, and removes this file at
+the end of the run.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class EngineOutcome:
 
     moved_bytes: int  # bytes read or written
     requests: int  # number of requests
-    # Seconds from opening to closing the file, by the engine's own clock; for a write, they include the flush.
+    # Seconds from opening to closing the file, by the engine's own clock; the seconds of a write include the flush.
     wall_s: float
     version: str  # version of the engine
     parts: Mapping[str, float] = field(default_factory=dict)  # seconds of each part of `wall_s` that the engine reports
@@ -70,8 +70,8 @@ def choose_engine(engine: str, access: str) -> str:
 def supports_direct(file: Path, access: str) -> bool:
     """Return whether a file can be opened with O_DIRECT, which some file systems do not support.
 
-    For ``write``, this function removes an old file, creates the file and removes it again. For other accesses, it
-    creates no file, because the folder may belong to another user.
+    For ``write``, this function removes an old file, creates the file and removes the file again. For other accesses,
+    this function creates no file, because the folder may belong to another user.
     """
     is_write = access == "write"
     flags = os.O_WRONLY | os.O_CREAT if is_write else os.O_RDONLY
