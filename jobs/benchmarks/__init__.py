@@ -1,1 +1,1 @@
-"""The benchmarks: each is declared in a module of its own; the other modules are shared."""
+"""The benchmarks: a module that defines ``BENCHMARK`` declares one benchmark; the other modules are shared code."""

@@ -1,6 +1,7 @@
-"""Benchmark ``alexnet``: the mini-application, AlexNet trained from a folder of images (paper III.B-C; Figs 6 to 10).
+"""Benchmark ``alexnet``: train AlexNet on a folder of images.
 
-By hand, on any node::
+This benchmark is the mini-application of Chien et al. 2018 (III.B-C; Figs 6 to 10). To run the benchmark by hand, on
+any node::
 
     python -m jobs alexnet FOLDER --threads 4 --prefetch 1
 """
@@ -25,11 +26,11 @@ from jobs.model.settings import Settings
 
 
 class AlexNetTraining(images.ImageLoop):
-    """The training of AlexNet on batches of images, with snapshots; the step may be emulated or left out.
+    """A training of AlexNet on batches of images that can save snapshots; its steps are real, emulated or left out.
 
-    A run that trains nothing (``accelerator=emulated``, ``control=no_compute``) but saves snapshots also builds the
-    network, and saves its first state, which has the same number of bytes. With ``control=no_io`` the first batch is
-    loaded before the clock starts and is used at every step.
+    With ``accelerator=emulated`` or ``control=no_compute``, no network is trained. If such a run saves snapshots, it
+    builds the network and saves the initial variables, which have as many bytes as trained variables. With
+    ``control=no_io``, the first batch is loaded before the clock starts, and every step uses this batch.
     """
 
     wall_parts = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
@@ -38,7 +39,10 @@ class AlexNetTraining(images.ImageLoop):
 
     @classmethod
     def to_save(cls, settings: Settings, originals: Sequence[Path]) -> tuple[int, int]:
-        """Return the number of snapshots and the bytes of one, without building the network and without its index."""
+        """Return the number of snapshots of a run, and the bytes of one snapshot without its index file.
+
+        The network is not built for this calculation.
+        """
         _, classes = pipeline.class_labels([str(path) for path in originals])
         steps = cls.count_images_read(settings, len(originals)) // settings["batch_size"]
         return steps // settings["checkpoint"]["every"], state_bytes(settings["benchmark"], classes)
@@ -51,17 +55,17 @@ class AlexNetTraining(images.ImageLoop):
         return _from_memory(dataset, self.number) if self.settings["benchmark"]["control"] == "no_io" else dataset
 
     def begin(self) -> None:
-        """Start the pipeline; the clock is running."""
+        """Start the input pipeline, while the clock is running."""
         self.start_input()
 
     def take(self, *payload: Any) -> float | None:
-        """Train on one batch; return the loss after it was copied to the host."""
+        """Train on one batch, and return the loss when the loss is in host memory."""
         with self.spent.during("compute"):
             loss: float | None = self._step_of(*payload)
         return loss
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics."""
+        """Return the raw metrics of the training."""
         return {
             **super().metrics(wall_s),
             **self.saving_metrics(),
@@ -70,7 +74,7 @@ class AlexNetTraining(images.ImageLoop):
         }
 
     def _build_step(self, device: str, classes: int) -> None:
-        """Set the step function, and build the network if the run trains or saves one."""
+        """Set the step function, and build the network if the run trains it or saves snapshots of it."""
         start, benchmark = time.perf_counter(), self.settings["benchmark"]
         size = {"parameters": 0, "state_bytes": 0}
         idle_step = accelerator.idle_step(self.settings, self.chosen)
@@ -81,7 +85,7 @@ class AlexNetTraining(images.ImageLoop):
             if idle_step:
                 network.reset()
             else:
-                # As in the timed part: TensorFlow prepares a step for the device of its batch and for its scope.
+                # TensorFlow compiles a step for one device of the batch, so the warm-up uses the device of timed steps.
                 batch_device = device if benchmark["prefetch_to_device"] else accelerator.HOST
                 network.warm_up(self.settings["batch_size"], batch_device)
                 self._step_of = network.train
@@ -91,7 +95,10 @@ class AlexNetTraining(images.ImageLoop):
 
 
 def _from_memory(dataset: Any, steps: int) -> list[Any]:
-    """Return the first batch `steps` times, with 0 bytes read (``control=no_io``); empty if no batch can be loaded."""
+    """Return the first batch `steps` times, with 0 bytes read, for ``control=no_io``.
+
+    The list is empty if the dataset yields no batch.
+    """
     batch = next(iter(dataset), None)
     if batch is None:
         return []
@@ -109,20 +116,20 @@ class TrainingKeys(pipeline.PipelineKeys):
     """Training on files."""
 
     prefetch_to_device: Annotated[
-        bool, Setting("whether prefetched batches are copied to the device that computes (the GPU, if there is one)")
+        bool, Setting("whether prefetched batches are copied to the accelerator's memory before the step asks for them")
     ] = False
     control: Annotated[
         Control,
         Setting(
-            "what is left out, for comparison; none: nothing; no_io: reading (one batch in memory is used again and"
-            " again); no_compute: the training step"
+            "part of the training that is left out, for comparison; none: nothing; no_io: reading (every step uses the"
+            " same batch in memory); no_compute: the training step"
         ),
     ] = "none"
     optimizer: Annotated[
         Literal["adam", "sgd"],
         Setting(
-            "optimizer of the training; adam: Adam; sgd: gradient descent, which has no moments, so that a snapshot"
-            " has a third of the bytes"
+            "optimizer of the training; adam: Adam; sgd: gradient descent, whose snapshots have a third of the bytes"
+            " because they have no moments"
         ),
     ] = "adam"
     learning_rate: Annotated[LearningRate, Setting("learning rate of the optimizer")] = 1e-4
@@ -131,7 +138,7 @@ class TrainingKeys(pipeline.PipelineKeys):
 class Keys(TrainingKeys):
     """Training of AlexNet."""
 
-    width: Annotated[Width, Setting("number of channels and units, relative to AlexNet")] = 1.0
+    width: Annotated[Width, Setting("factor on AlexNet's numbers of channels and units per layer")] = 1.0
     dropout: Annotated[Dropout, Setting("dropout rate of the first two dense layers")] = 0.5
 
 
@@ -142,7 +149,7 @@ BENCHMARK = Benchmark(
     keys=Keys,
     begin=partial(images.begin_image_run, AlexNetTraining),
     figure=Figure("wall_s", "s", "lower"),
-    about="train AlexNet from a folder of images, as the paper's mini-application does, and save snapshots if asked",
+    about="train AlexNet on a folder of images, as the paper's mini-application does, and optionally save snapshots",
     rate=images.RATE,
     computes=True,
     saves=True,

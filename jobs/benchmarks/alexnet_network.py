@@ -1,8 +1,9 @@
-"""AlexNet and one step of its training (paper III.B): softmax cross-entropy and Adam, or SGD, on plain variables.
+"""AlexNet and its training step on plain TensorFlow variables: softmax cross-entropy, with Adam or SGD (paper III.B).
 
-Krizhevsky, Sutskever, Hinton 2012 (doi 10.1145/3065386), in one tower and without response normalisation: five
-convolutions, three max-pools, three dense layers, ReLU, dropout; 58.7 million parameters for 102 classes. Hidden
-kernels start as in He et al. 2015 (arXiv 1502.01852), all else at zero. Adam is Kingma, Ba 2015 (arXiv 1412.6980).
+The network follows Krizhevsky, Sutskever, Hinton 2012 (doi 10.1145/3065386), but has one tower and no response
+normalisation. AlexNet has five convolutions, three max-pools, three dense layers, ReLU and dropout; for 102 classes, it
+has 58.7 million parameters. The kernels of hidden layers are initialised as in He et al. 2015 (arXiv 1502.01852), and
+all other variables are initialised to zero. The optimizer Adam follows Kingma, Ba 2015 (arXiv 1412.6980).
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _CONVOLUTIONS = (
 
 
 def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int, ...]]:
-    """Return the kernel shapes, first layer to last layer; `width` multiplies the numbers of channels and units."""
+    """Return AlexNet's kernel shapes, from the first layer to the last.
+
+    `width` multiplies the number of channels or units of each hidden layer.
+    """
     shapes: list[tuple[int, ...]] = []
     side, channels = image_size, _COLOURS
     for layer in _CONVOLUTIONS:
@@ -54,19 +58,19 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
 
 
 def state_bytes(benchmark: Mapping[str, Any], classes: int) -> int:
-    """Return the bytes of all variables of AlexNet, including Adam's two moments and the step counter."""
+    """Return the bytes of all variables of AlexNet, including the step counter and, for Adam, the two moments."""
     shapes = kernel_shapes(benchmark["image_size"], classes, benchmark["width"])
     return network_bytes(shapes, moments=_with_moments(benchmark))
 
 
 def network_bytes(shapes: Sequence[tuple[int, ...]], *, moments: bool = True) -> int:
-    """Return the bytes of all variables of a network with these kernel shapes; `moments`: count Adam's, too."""
+    """Return the bytes of all variables of a network with these kernel shapes; `moments` adds Adam's two moments."""
     parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
     return (3 if moments else 1) * parameters * _VALUE_BYTES + _COUNT_BYTES
 
 
 def _with_moments(benchmark: Mapping[str, Any]) -> bool:
-    return bool(benchmark.get("optimizer", "adam") == "adam")  # hepcnn and climate have no such key
+    return bool(benchmark.get("optimizer", "adam") == "adam")  # hepcnn and climate always use Adam
 
 
 def _scaled(size: int, width: float) -> int:
@@ -74,10 +78,11 @@ def _scaled(size: int, width: float) -> int:
 
 
 class Network:
-    """A network with its optimizer: all variables (zero until `warm_up` or `reset`), and the step that trains them.
+    """A network with its optimizer: all variables, and the training step that changes them.
 
-    The `seed` determines the first weights and every dropout; `benchmark` is the node of the settings. A subclass
-    overrides `channels`, `_shapes` and `_logits`.
+    All variables are zero until `warm_up` or `reset` is called. The `seed` determines the initial weights and every
+    dropout. `benchmark` is the node ``benchmark`` of the settings. A subclass overrides `channels`, `_shapes` and
+    `_logits`.
     """
 
     channels = _COLOURS
@@ -91,7 +96,7 @@ class Network:
             [tf.Variable(tf.zeros(weight.shape)) for weight in (self._weights if has_moments else ())] for _ in range(2)
         )
         self.steps = tf.Variable(0, dtype=tf.int64)
-        # These are plain operations: AutoGraph would change nothing, and would leave a temporary file.
+        # The step has no Python control flow that AutoGraph could convert, and AutoGraph would leave a temporary file.
         self._step = tf.function(self._change, autograph=False)
 
     def _shapes(self) -> Sequence[tuple[int, ...]]:
@@ -103,35 +108,36 @@ class Network:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Return all variables that a training needs to continue exactly, for ``tf.train.Checkpoint(**state)``.
+        """Return, by name, all variables that a snapshot must have so that the training can continue exactly.
 
-        Adam's moments are `means` (of the gradients) and `squares`; SGD has none. The dropout is determined by the seed
-        and `steps`.
+        The dictionary is for ``tf.train.Checkpoint(**state)``. For Adam, the moments are `means` (of the
+        gradients) and `squares`; SGD has no moments. The dropout is determined by the seed and `steps`.
         """
         moments = ("means", "squares") if self.means else ()
         return {name: getattr(self, name) for name in ("kernels", "biases", *moments, "steps")}
 
     @property
     def parameters(self) -> int:
-        """Return the number of trained values."""
+        """Return the number of trained values: all weights and biases."""
         return sum(math.prod(weight.shape) for weight in self._weights)
 
     @property
     def state_bytes(self) -> int:
-        """Return the bytes of all variables, including Adam's moments and the step counter."""
+        """Return the bytes of all variables, including the step counter and, for Adam, the two moments."""
         variables = [*self._weights, *self.means, *self.squares, self.steps]
         return sum(math.prod(variable.shape) * variable.dtype.size for variable in variables)
 
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> float:
-        """Train one step; return the loss before it, after all variables are updated and the loss is on the host.
+        """Train one step, and return the loss that the batch had before this step.
 
-        `images` is float32 ``(n, image_size, image_size, channels)`` from 0 to 1, `labels` one-hot float32 ``(n,
-        classes)``.
+        When this method returns, all variables are updated and the loss is in host memory. `images` is a float32
+        tensor ``(n, image_size, image_size, channels)`` with values from 0 to 1. `labels` is a one-hot float32 tensor
+        ``(n, classes)``.
         """
         return float(self._step(images, labels).numpy())
 
     def warm_up(self, batch_size: int, device: str) -> None:
-        """Trace a step for this batch size on `device`, run it once on zeros, and reset all variables."""
+        """Trace the training step for this batch size on `device`, run one step on zeros, and reset all variables."""
         size = self._benchmark["image_size"]
         with tf.device(device):
             images, labels = tf.zeros((batch_size, size, size, self.channels)), tf.zeros((batch_size, self._classes))
@@ -146,7 +152,7 @@ class Network:
             variable.assign(tf.zeros_like(variable))
         for number, kernel in enumerate(hidden):
             deviation = math.sqrt(2 / math.prod(kernel.shape[:-1]))
-            # Negative numbers, because no step uses them for its dropout.
+            # The second seed is negative, because the dropout of the steps uses the seeds from 0 on.
             kernel.assign(tf.random.stateless_normal(kernel.shape, (self._seed, -1 - number), stddev=deviation))
 
     def _change(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -193,12 +199,12 @@ class Network:
             values = tf.nn.conv2d(values, kernel, layer.stride, [(0, 0), pad, pad, (0, 0)])
             values = tf.nn.relu(tf.nn.bias_add(values, bias))
             if layer.pooled:
-                fits = values.shape[1] >= _POOL  # maps of small images are smaller than the window
+                fits = values.shape[1] >= _POOL  # for small images, the feature maps are smaller than the pool window
                 values = tf.nn.max_pool2d(values, _POOL, _POOL_STRIDE, "VALID" if fits else "SAME")
         values = tf.reshape(values, (values.shape[0], -1))
         *hidden, (kernel, bias) = layers[len(_CONVOLUTIONS) :]
         for number, (hidden_kernel, hidden_bias) in enumerate(hidden):
             values = tf.nn.relu(tf.nn.bias_add(values @ hidden_kernel, hidden_bias))
-            seed = (self._seed, self.steps * len(hidden) + number)  # distinct for each step and layer
+            seed = (self._seed, self.steps * len(hidden) + number)  # a different seed for each step and layer
             values = tf.nn.experimental.stateless_dropout(values, self._benchmark["dropout"], seed)
         return tf.nn.bias_add(values @ kernel, bias)

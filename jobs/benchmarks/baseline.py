@@ -1,7 +1,7 @@
-"""Benchmark ``baseline``: the speed of the storage alone, measured on one file (paper IV; Table I).
+"""Benchmark ``baseline``: measure the speed of the storage alone, on one file (paper IV; Table I).
 
-It needs no TensorFlow and no images: an engine (IOR, fio, or the built-in one) reads or writes past the page cache. It
-can be run by hand::
+The benchmark needs no TensorFlow and no images. An engine (IOR, fio, or the built-in engine) reads or writes the file
+and bypasses the page cache. To run the benchmark by hand::
 
     python -m jobs baseline FOLDER --access read
 """
@@ -36,7 +36,7 @@ _MIB = 1 << 20
 
 
 class Keys(NodeWithName):
-    """One file that is written or read, to measure the storage alone."""
+    """Measurement of the storage alone: one file is written or read."""
 
     access: Annotated[
         Literal["write", "read", "random_read"],
@@ -48,8 +48,8 @@ class Keys(NodeWithName):
     engine: Annotated[
         Literal["auto", "ior", "fio", "builtin"],
         Setting(
-            "program that reads or writes the file; auto: the first that is installed; ior: IOR (not for"
-            " random_read); fio: fio; builtin: our own, with O_DIRECT"
+            "program that reads or writes the file; auto: IOR, fio or builtin, the first of them that is installed;"
+            " ior: IOR (not for random_read); fio: fio; builtin: tfio-campaign itself, with O_DIRECT"
         ),
     ] = "auto"
     file_mb: Annotated[
@@ -60,18 +60,25 @@ class Keys(NodeWithName):
     transfer_mib: Annotated[
         int,
         Meta(ge=1, le=1024),
-        Setting("size of one request of access=read and access=write; without effect on random_read", unit="MiB"),
+        Setting("size of one request of access=read and access=write; no effect on access=random_read", unit="MiB"),
     ] = datafile.TRANSFER_MIB
     seconds_max: Annotated[
         float,
         Meta(ge=0.1, le=3600),
-        Setting("longest duration of access=random_read, which reads no block twice", unit="seconds", smoke=0.75),
+        Setting(
+            "time limit of access=random_read, which ends earlier when every block was read once",
+            unit="seconds",
+            smoke=0.75,
+        ),
     ] = 10.0
 
 
 @contextmanager
 def begin_run(request: RunRequest) -> Iterator[ReadyRun]:
-    """Yield the run of this request; remove the file that it wrote; raise EngineError if its engine is missing."""
+    """Yield the run of this request; at the end, remove the file that the run wrote.
+
+    Raises EngineError if the engine of the settings is not installed.
+    """
     settings, file_request = request["settings"], request["baseline"]
     if file_request is None:
         raise TypeError(file_request)
@@ -98,7 +105,10 @@ def begin_run(request: RunRequest) -> Iterator[ReadyRun]:
 
 
 def engine_name(settings: Settings) -> str:
-    """Return the name of the engine on this machine: the built-in one for objects, else the one of `choose_engine`."""
+    """Return the name of the engine for these settings on this machine.
+
+    An object store needs the built-in engine. For files, `choose_engine` decides.
+    """
     if settings.get("storage", {}).get("kind") == "s3":
         return engines.BUILTIN
     return engines.choose_engine(settings["benchmark"]["engine"], settings["benchmark"]["access"])
@@ -106,7 +116,7 @@ def engine_name(settings: Settings) -> str:
 
 @contextmanager
 def _begin_on_objects(request: RunRequest, file_request: FileRequest) -> Iterator[ReadyRun]:
-    """Yield a run on an object store, with ``threads`` threads: it reads ranges of one object, or writes objects."""
+    """Yield a run on an object store: ``threads`` threads read ranges of one object, or write objects."""
     settings = request["settings"]
     source = RunObjects(Client(settings["storage"]), {}, request.get("disk"), 1)
     order = _order(settings, file_request, direct=False)
@@ -130,7 +140,7 @@ def _begin_on_objects(request: RunRequest, file_request: FileRequest) -> Iterato
 
     with ExitStack() as stack:
         if writes:
-            _remove(order, client)  # objects of a killed run
+            _remove(order, client)  # removes the objects of an earlier run that was killed
             stack.callback(_remove, order, client)
         yield ReadyRun(measure, Path(), writes=writes, source=source, reading=tuple if writes else source.pids)
 
@@ -139,7 +149,9 @@ def _require_put(order: EngineOrder, client: Client) -> None:
     """Raise EngineError unless the store lists all written objects with their sizes."""
     sizes = [stored.size for stored in client.listed(str(order.file))]
     if sizes != [order.block_bytes] * (order.file_bytes // order.block_bytes):
-        raise EngineError(f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, not the {order.file_bytes} put")
+        raise EngineError(
+            f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, but {order.file_bytes} bytes were written"
+        )
 
 
 def _remove(order: EngineOrder, client: Client) -> None:
@@ -147,9 +159,9 @@ def _remove(order: EngineOrder, client: Client) -> None:
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[EngineOrder], EngineOutcome]:
-    """Return the function that runs an order on this engine; `raw` is the file for the output of an external engine."""
+    """Return the function that runs an order on this engine; an external engine writes its output to the file `raw`."""
     if engine == engines.BUILTIN:
-        from jobs.benchmarks.engines import builtin  # noqa: PLC0415 - numpy is not on the way to --help
+        from jobs.benchmarks.engines import builtin  # noqa: PLC0415 - imports numpy, which would delay --help
 
         return builtin.run_builtin
     return partial(external.run_external, external.EXTERNAL[engine], raw)
@@ -174,7 +186,10 @@ def _order(settings: Settings, file_request: FileRequest, direct: bool) -> Engin
 
 
 def _metrics_of(outcome: EngineOutcome, order: EngineOrder) -> dict[str, Any]:
-    """Return an outcome as metrics of a record; without parts of the time, ``transfer_s`` is the whole time."""
+    """Return an engine's outcome as metrics of a record.
+
+    If the engine reports no parts of the time, ``transfer_s`` is the whole time.
+    """
     word = "write" if order.access == _WRITTEN else "read"
     parts = dict(outcome.parts) or {"transfer_s": outcome.wall_s}
     metrics: dict[str, Any] = {
@@ -195,27 +210,27 @@ def _metrics_of(outcome: EngineOutcome, order: EngineOrder) -> dict[str, Any]:
 
 
 def _transfer_mib(settings: Settings) -> int:
-    return int(settings["benchmark"].get("transfer_mib", datafile.TRANSFER_MIB))  # random_read has no such key
+    return int(settings["benchmark"].get("transfer_mib", datafile.TRANSFER_MIB))  # not set for random_read
 
 
 def file_bytes(settings: Settings) -> int:
-    """Return the size of the file in bytes."""
+    """Return the size in bytes of the baseline's file, for these settings."""
     return datafile.whole_bytes(settings["benchmark"]["file_mb"], _transfer_mib(settings))
 
 
 def must_exist_before(settings: Settings) -> bool:
-    """Return whether the file must exist before a run."""
+    """Return whether the baseline's file must exist before a run: yes, if the run reads the file."""
     return bool(settings["benchmark"]["access"] != _WRITTEN)
 
 
 def prepare_file(
     settings: Settings, folder: Path, block_bytes: float | None, progress: Callable[[int, int], None]
 ) -> tuple[Path | None, int, int]:
-    """Return the file to read (None if the run writes one), its size in bytes, and the bytes of one request.
+    """Return the file to read (None if the run writes a file), the file's size in bytes, and the bytes of one request.
 
-    The file to read is made if it is missing; for a run that writes, the free space is checked. Raises DatasetError if
-    this fails. The `block_bytes` of random_read are rounded up to whole blocks of the storage; `progress` is called
-    with the MiB written so far, and the MiB of the file.
+    For a run that reads, the file is made if it is missing. For a run that writes, the free space is checked. Raises
+    DatasetError if the file cannot be made or the space is too small. `block_bytes` (for random_read) is rounded up to
+    whole blocks of the storage. `progress` is called with the MiB written so far and the MiB of the whole file.
     """
     transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
     datafile.own_folder(folder)
@@ -228,7 +243,7 @@ def prepare_file(
 
 
 class _Baseline(Benchmark):
-    """The benchmark ``baseline``; its metric and its settings depend on the access (write, read, random_read)."""
+    """The benchmark ``baseline``: the access (write, read, random_read) determines its metric and its settings."""
 
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
@@ -262,12 +277,12 @@ class _Baseline(Benchmark):
             return f"benchmark.engine={values['benchmark.engine']} cannot use objects", "benchmark.engine=builtin"
         if values.get("storage.engine") == "async":
             return (
-                "storage.engine=async: benchmark=baseline reads and writes objects by threads",
+                "storage.engine=async: benchmark=baseline always reads and writes objects by threads",
                 "storage.engine=threads",
             )
         if (values["benchmark.access"], values["benchmark.engine"]) == (_RANDOM, engines.IOR):
             return (
-                "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads for reading",
+                "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads to read in parallel",
                 "benchmark.engine=fio, builtin, or auto",
             )
         return None
@@ -280,7 +295,7 @@ BENCHMARK = _Baseline(
     keys=Keys,
     begin=begin_run,
     figure=Figure("read_mb_per_s", "MB/s"),
-    about="write or read one file: what the storage gives by itself, without TensorFlow",
+    about="write or read one file, to measure the speed of the storage without TensorFlow",
     data="file",
     settings=("benchmark", "storage", "cache", "dataset", "threads", "seed"),
     imports=(),

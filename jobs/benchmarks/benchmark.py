@@ -1,4 +1,4 @@
-"""The description of a benchmark; other modules use this description and never test the name of a benchmark."""
+"""The class `Benchmark`, which describes a benchmark; other modules read this description, not the benchmark's name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OUTSIDE = {
     "profile": _keys_outside_id(Profile),
     "accelerator": _keys_outside_id(DefinedAccelerator),
 }
-"""The keys of the settings that are not part of a cell's id, by node."""
+"""For each node of the settings, the keys that are not part of a cell's id."""
 
 
 def _keep_in_id(value: Any, outside: Container[str]) -> Any:
@@ -47,7 +47,10 @@ def _keep_in_id(value: Any, outside: Container[str]) -> Any:
 
 
 def _effective_profile(profile: Node) -> Node:
-    """Return the keys of a node ``profile`` that have an effect: none without a profile, ``every`` only for a trace."""
+    """Return the keys of a node ``profile`` that have an effect.
+
+    No key has an effect if the run records no profile. The key ``every`` has an effect only for ``posix=trace``.
+    """
     keys = {**declared_defaults(Profile), **profile}
     if keys["posix"] != "trace":
         del keys["every"]
@@ -56,7 +59,7 @@ def _effective_profile(profile: Node) -> Node:
 
 @dataclass(frozen=True)
 class Figure:
-    """A metric of a run: its key in the record, its unit, and whether a ``higher`` or a ``lower`` value is better."""
+    """A metric of a run: its key in the record, its unit, and whether higher or lower values are better."""
 
     key: str
     unit: str
@@ -67,43 +70,45 @@ class Figure:
 class Benchmark:
     """The description of a benchmark; a subclass overrides the methods whose result depends on the settings."""
 
-    name: str  # name in settings, ids and records
-    version: int  # raised if the meaning of a metric changes; charts never mix versions
-    # ``pipeline``, ``training``, ``program``, or ``storage``; ``storage`` is measured first, because the other kinds
-    # are judged against the speed of the storage.
+    name: str  # name of the benchmark in settings, ids and records
+    version: int  # number that is raised if the meaning of a metric changes; no chart mixes two versions
+    # ``storage`` benchmarks are measured before the other kinds, because the results of the other kinds are compared
+    # with the speed of the storage.
     kind: Kind
-    keys: type[NodeWithName]  # its own keys
-    begin: Callable[[RunRequest], AbstractContextManager[ReadyRun]]  # returns the context of a ready run
-    figure: Figure  # main metric
-    about: str = ""  # description in the help of runs by hand
-    rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the main metric
+    keys: type[NodeWithName]  # declaration of the keys that only this benchmark has
+    begin: Callable[[RunRequest], AbstractContextManager[ReadyRun]]  # returns a context manager that yields the run
+    figure: Figure  # main metric of a run
+    about: str = ""  # description of the benchmark in the help of ``python -m jobs``
+    rate: Figure | None = None  # metric whose spread over the runs of a cell is judged; None: the main metric
     # The data that the benchmark needs on the storage: ``images``, ``files`` of any kind, ``hdf5`` files, one ``file``,
     # or ``nothing``.
     data: Literal["images", "files", "hdf5", "file", "nothing"] = "images"
-    settings: tuple[str, ...] = EVERY  # the settings that can change its result
-    own_defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of common settings, by dotted key
-    computes: bool = False  # whether the accelerator has an effect
-    emulates: bool = False  # whether its steps are emulated, unless the site or the user names an accelerator
-    saves: bool = False  # whether it saves snapshots
+    settings: tuple[str, ...] = EVERY  # names of the settings that can change the benchmark's result
+    # Defaults of common settings that differ for this benchmark, by dotted key.
+    own_defaults: Mapping[str, Any] = field(default_factory=dict)
+    computes: bool = False  # whether the benchmark runs training steps, so that the accelerator has an effect
+    emulates: bool = False  # whether the default accelerator is the emulated accelerator
+    saves: bool = False  # whether the benchmark can save snapshots
     several_nodes: bool = False  # whether a run may have several ranks (`jobs.ranks.this_rank`)
-    whole_batches: bool = False  # whether it uses only full batches
+    whole_batches: bool = False  # whether an incomplete last batch is left out
+    # Modules, and functions as ``module:function``, that the parent process loads before it forks the runs.
     imports: tuple[str, ...] = (
         "tensorflow",
         "jobs.benchmarks.accelerator:prepare_fork",
-    )  # modules to import before its runs are forked
-    any_name: bool = False  # whether files with any name are images
-    ending_s: float = 0.0  # seconds after run_timeout_s to end its processes
-    # The parts of the wall time, unless a run names others.
+    )
+    any_name: bool = False  # whether a file with any name counts as an image
+    ending_s: float = 0.0  # seconds that a run may take after run_timeout_s to end its processes
+    # Names of the metrics that divide the wall time. The metrics of a run can name other parts.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
     @property
     def any_kind(self) -> bool:
-        """Return whether all files of a folder are read, with any name."""
+        """Return whether the benchmark reads every file of a folder, whatever its name."""
         return self.any_name or self.data == "files"
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Return the default settings of a run by hand."""
+        """Return the default settings of a run by hand (``python -m jobs``)."""
         settings = {"benchmark": {"name": self.name, **declared_defaults(self.keys)}}
         common = {**declared_defaults(Common), **self.own_defaults}
         settings |= {name: common[name] for name in self.options}
@@ -114,28 +119,34 @@ class Benchmark:
 
     @property
     def options(self) -> list[str]:
-        """Return the common settings for which a run by hand has options, in addition to the benchmark's own keys."""
+        """Return the names of the common settings that are command-line options of a run by hand."""
         return [name for name in BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
 
     def imports_of(self, _node: Node) -> tuple[str, ...]:
-        """Return the modules and functions that come before the fork of a run; `node` is as in `figure_of`."""
+        """Return the modules to import, and the functions to call, before the runs of a cell are forked.
+
+        `_node` is the node ``benchmark`` of the cell's settings.
+        """
         return self.imports
 
     def figure_of(self, _node: Node) -> Figure:
-        """Return the main metric of a cell; `node` is the node ``benchmark`` of the cell's settings."""
+        """Return the main metric of a cell; `_node` is the node ``benchmark`` of the cell's settings."""
         return self.figure
 
     def rate_of(self, node: Node) -> Figure:
-        """Return the metric whose spread over the runs of a cell is judged; `node` is as in `figure_of`."""
+        """Return the metric whose spread over the runs of a cell is judged.
+
+        `node` is the node ``benchmark`` of the cell's settings.
+        """
         return self.rate or self.figure_of(node)
 
     def acting_settings(self, point: Mapping[str, Any]) -> Settings:
-        """Return the settings that can change the result of a cell; `point` has all settings."""
+        """Return those settings of a cell that can change its result; `point` has all settings of the cell."""
         settings = {name: value for name, value in point.items() if name in self.settings}
         if self.data != "hdf5":
             settings.pop("reader", None)
         if settings.get("nodes", 1) == 1:
-            settings.pop("sync", None)  # there is only one rank
+            settings.pop("sync", None)  # a single rank has no other rank to synchronise with
         if settings.get("staging") == "none":
             del settings["staging"]
         if profile := _effective_profile(settings.pop("profile", {})):
@@ -143,18 +154,21 @@ class Benchmark:
         return {name: _keep_in_id(value, OUTSIDE.get(name, ())) for name, value in settings.items()}
 
     def words(self, _node: Node) -> list[str]:
-        """Return the words at the begin of a cell's id."""
+        """Return the words with which a cell's id begins."""
         return [self.name]
 
     def page_cache(self, settings: Settings) -> str:
-        """Return the state of the page cache that a run requires: ``cold``, ``warm``, or ``as_is`` for any state."""
+        """Return the state of the page cache that a run needs: ``cold``, ``warm``, or ``as_is`` for any state."""
         reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")
         return "as_is" if reads_no_data else settings.get("cache", "as_is")
 
     def combined_metrics(self, _ranks: Sequence[Run]) -> dict[str, Any]:
-        """Return additional metrics of a run over all ranks that are no simple sums (`jobs.ranks.hub`)."""
+        """Return the metrics over all ranks of a run that `jobs.ranks.hub` cannot compute as sums."""
         return {}
 
     def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return error and cure if these settings (by dotted key) are impossible together; else None."""
+        """Return an error message and its cure if these settings cannot be used together, else None.
+
+        `_values` has the value of each setting by its dotted key, such as ``storage.kind``.
+        """
         return None

@@ -1,6 +1,6 @@
-"""Benchmark ``climate``: NERSC's CDB, a training from HDF5 files of a climate model through tf.data.
+"""Benchmark ``climate``: train on HDF5 files of a climate model through tf.data, as NERSC's benchmark CDB does.
 
-By hand, on any node, from a data set that a campaign has made::
+To run the benchmark by hand, on any node, with a data set that a campaign has made::
 
     python -m jobs climate data/datasets/climate_smoke-… --reader offsets
 """
@@ -44,7 +44,7 @@ _NO_DATA = "stats.h5"
 
 
 class Keys(NodeWithName):
-    """Training from HDF5 files as in CDB."""
+    """Training on HDF5 files, as in NERSC's benchmark CDB."""
 
     epochs: Annotated[
         int, Meta(ge=1, le=1000), Setting("number of epochs; a validation pass follows each epoch", unit="epochs")
@@ -52,35 +52,36 @@ class Keys(NodeWithName):
     control: Annotated[
         Literal["none", "no_io", "no_compute", "metadata"],
         Setting(
-            "what is left out, for comparison; none: nothing; no_io: reading (one image in memory is used again and"
-            " again); no_compute: the training step; metadata: the data (files are opened but not read)"
+            "part of the training that is left out, for comparison; none: nothing; no_io: reading (every step uses the"
+            " same image in memory); no_compute: the training step; metadata: the data (files are opened, but no data"
+            " are read)"
         ),
     ] = "none"
     driver: Annotated[
         Literal["core", "sec2"],
         Setting(
-            "HDF5 file driver; sec2: POSIX reads; core: each file is read whole into memory, as in CDB; without"
-            " effect on reader=offsets"
+            "HDF5 file driver, without effect on reader=offsets; sec2: POSIX reads; core: each file is read whole into"
+            " memory, as in CDB"
         ),
     ] = "sec2"
-    channels: Annotated[list[int] | None, Setting("channels that are read, of the 16 in a file; null: all")] = field(
+    channels: Annotated[list[int] | None, Setting("numbers of the channels to read; null: all 16")] = field(
         default_factory=lambda: [0, 1, 2, 10]
     )
     readers: Annotated[
         int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, or threads of reader=offsets")
     ] = 4
-    preprocess: Annotated[bool, Setting("whether fields are scaled and classes are weighted")] = True
+    preprocess: Annotated[bool, Setting("whether the pipeline scales fields and weights classes")] = True
     image_size: Annotated[
         int,
         Meta(ge=8, le=4096),
-        Setting("width and height of an image for the network, with accelerator=cpu or gpu", unit="pixels"),
+        Setting("width and height of the images that the network gets on accelerator=cpu or gpu", unit="pixels"),
     ] = 64
     learning_rate: Annotated[LearningRate, Setting("learning rate of Adam")] = 1e-4
     stage: Annotated[
         str | None,
         Setting(
-            "folder on a fast storage of each node, for example /mnt/fast, to which the files are copied before the"
-            " epochs; null: no copy"
+            "folder on each node's fast storage, such as /mnt/fast, to which each rank copies its files before the"
+            " first epoch; null: no copies are made"
         ),
     ] = None
 
@@ -128,40 +129,44 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
 
 
 def _require_batches(rules: ClimateRules, folder: Path) -> None:
-    """Raise DatasetError if a rank has no batch, or fewer batches than ``iterations``."""
+    """Raise DatasetError if a rank has no batch for training, or fewer batches than the setting ``iterations``."""
     if rules.steps and rules.steps <= rules.batches(TRAIN):
         return
-    batches_text = f"{rules.batches(TRAIN)} batches of {rules.batch_size} for training for each of {rules.ranks} ranks"
+    batches_text = f"{rules.batches(TRAIN)} training batches of {rules.batch_size} for each of {rules.ranks} ranks"
     raise DatasetError(
-        f"the {rules.files} files in {folder} make {batches_text}", "more files, fewer nodes, fewer iterations"
+        f"the {rules.files} files in {folder} make only {batches_text}", "more files, fewer nodes, fewer iterations"
     )
 
 
 class CdbTraining(NerscTrainer):
-    """The training of one rank, from the first batch to the last; a validation pass follows each epoch."""
+    """The CDB training of one rank, from the first batch to the last; a validation pass follows each epoch."""
 
     wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 
     def __init__(
         self, settings: Settings, rules: ClimateRules, feed: ImageLoader, spent: TimeSpent, copies: FileCopies
     ) -> None:
-        """Build the pipelines, and the network or the emulated step."""
+        """Build the input pipelines, and the network or the emulated step."""
         self.rules, self.feed, self.copies, self.fields = rules, feed, copies, feed.held[0].shape[0]
         super().__init__(settings, rules.epochs * rules.steps, spent, cdb_kernels(self.fields), saved=False)
         self.train, self.validations = build_pipelines(feed, rules, settings)
         self.delivered: dict[Phase, list[int]] = {TRAIN: [], VALIDATION: []}
         self.bytes_read = 0
-        self._iterators: list[Iterator[Any]] = []  # iterators that run until the clock has stopped
+        self._iterators: list[Iterator[Any]] = []  # pipeline iterators, which run until the clock has stopped
 
-    def build_network(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never built only to be saved
-        """Return a network for this number of fields, with its variables at their initial values."""
+    def build_network(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - CDB saves no snapshots
+        """Return a network for the number of fields in an image, with all variables at their initial values."""
         network = CdbNetwork(self.settings["seed"], {**self.settings["benchmark"], "fields": self.fields})
         network.reset()
         return network
 
     @property
     def image_bytes(self) -> int:
-        """Return the bytes read per file, from the data set's parameters or the first file of a user's own files."""
+        """Return the expected number of bytes read per file.
+
+        For a generated data set, the number follows from the data set's parameters. For a user's own files, it is the
+        size of the arrays in the first file.
+        """
         dataset, channels = self.settings.get("dataset", {}), self.settings["benchmark"]["channels"]
         if "height" not in dataset:
             return sum(int(array.nbytes) for array in self.feed.held)
@@ -170,15 +175,15 @@ class CdbTraining(NerscTrainer):
         return 4 * ((fields + 1) * points + 4 * fields)
 
     def begin(self) -> None:
-        """Start the pipeline of the training passes."""
+        """Start the input pipeline of the training passes."""
         self._batches = self._start_pass(self.train)
 
     def place(self, number: int) -> tuple[str, int]:
-        """Return the phase and the epoch of a step."""
+        """Return the phase and the epoch of the step with this number."""
         return TRAIN, number // self.rules.steps
 
     def next_batch(self) -> Any:
-        """Wait for the next batch and return it; None at the end."""
+        """Wait for the next batch, and return the batch, or None after the last batch."""
         return next(self._batches, None)
 
     def step(self, batch: Any) -> float | None:
@@ -186,7 +191,7 @@ class CdbTraining(NerscTrainer):
         return super().step(self._count_batch(TRAIN, batch))
 
     def after(self, number: int) -> None:
-        """Run the validation pass if this step was the last of its epoch."""
+        """Run the validation pass if this step was the last step of its epoch."""
         epoch, step = divmod(number, self.rules.steps)
         if step < self.rules.steps - 1 or epoch >= len(self.validations):
             return
@@ -198,11 +203,11 @@ class CdbTraining(NerscTrainer):
                 self.validate(arrays)
 
     def finish(self) -> None:
-        """Raise the first error of the pipeline, if there is one."""
+        """Raise the first error of the input pipeline, if the pipeline had an error."""
         self.feed.require()
 
     def settle(self) -> None:
-        """Stop the pipelines, and wait until running reads have ended."""
+        """Stop the input pipelines, and wait until their running reads have ended."""
         self._iterators.clear()
         del self._batches
         self.feed.settle()
@@ -217,7 +222,10 @@ class CdbTraining(NerscTrainer):
             return next(batches, None)
 
     def _count_batch(self, phase: Phase, batch: Any) -> list[Any]:
-        """Count a batch and return its arrays; raise the first error of the pipeline, if there is one."""
+        """Count the files and bytes of a batch, and return its arrays.
+
+        If the input pipeline had an error, the first error is raised.
+        """
         self.feed.require()
         files, sizes, *arrays = batch
         self.delivered[phase].extend(files.numpy().tolist())
@@ -225,7 +233,7 @@ class CdbTraining(NerscTrainer):
         return [*arrays]
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics, and the expectations that are checked."""
+        """Return the raw metrics of the training, and the expected values with which checks compare the metrics."""
         rules, feed, settings = self.rules, self.feed, self.settings
         counts = {phase: len(files) for phase, files in self.delivered.items()}
         images = sum(counts.values()), sum(rules.images.values())
@@ -250,7 +258,11 @@ class CdbTraining(NerscTrainer):
 
 class _Climate(Benchmark):
     def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the staging metrics over all ranks: sums of files and bytes, the longest time, and their rate."""
+        """Return the metrics of copying to the folder ``stage``, over all ranks.
+
+        The metrics are the sums of files and bytes, the longest copying time of a rank, and the rate over that time.
+        The result is empty if a rank made no copies.
+        """
         if not all("stage_s" in metrics for metrics in ranks):
             return {}
         longest = max(metrics["stage_s"] for metrics in ranks)
@@ -260,7 +272,11 @@ class _Climate(Benchmark):
         return {**sums, "stage_s": longest, "stage_mb_per_s": sums["stage_bytes"] / 1e6 / longest}
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return error and cure if data set, channels or staging do not suit CDB, or labels are missing; else None."""
+        """Return an error message and its cure if the settings are not possible for ``climate``, else None.
+
+        The checked settings are the data set, the channels, the folder ``stage``, the accelerator and the number of
+        files.
+        """
         is_own_folder, name = "dataset.path" in values, values["dataset.name"]
         if not is_own_folder and ("dataset.height" not in values or "dataset.median_bytes" in values):
             return f"benchmark=climate does not read dataset={name}", "dataset=climate_smoke"
@@ -268,7 +284,7 @@ class _Climate(Benchmark):
         if channels is not None and not (
             channels and all(0 <= channel < (1 << 31 if is_own_folder else 16) for channel in channels)
         ):
-            return f"benchmark.channels={channels} are no channels of the data", "[0,1,2,10], or null for all 16"
+            return f"benchmark.channels={channels}: the data have no such channels", "[0,1,2,10], or null for all 16"
         return _refuse_stage(values) or (_refuse_unlabelled(values) if is_own_folder else _refuse_too_few(values))
 
 
@@ -279,7 +295,7 @@ def _refuse_stage(values: Mapping[str, Any]) -> tuple[str, str] | None:
     if not (Path(stage).is_absolute() and stage.isprintable()):
         return f"benchmark.stage={stage!r} is no absolute path", "benchmark.stage=/mnt/fast"
     if values["benchmark.control"] == "no_io":
-        return "benchmark.control=no_io reads nothing that could be staged", "leave out benchmark.stage"
+        return "benchmark.control=no_io reads no files, so no copies are needed", "leave out benchmark.stage"
     return None
 
 
@@ -306,7 +322,7 @@ BENCHMARK = _Climate(
     keys=Keys,
     begin=_begin,
     figure=Figure("wall_s", "s", "lower"),
-    about="train from HDF5 files of a climate model through tf.data, as NERSC's CDB does",
+    about="train on HDF5 files of a climate model through tf.data, as NERSC's benchmark CDB does",
     rate=RATE,
     data="hdf5",
     settings=tuple(name for name in EVERY if name not in {"staging", "checkpoint"}),

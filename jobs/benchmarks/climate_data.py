@@ -1,13 +1,14 @@
-"""CDB's data: the order in which files are read, the expected counts, and the input pipeline.
+"""The data of the benchmark CDB: the order in which files are read, the expected counts, and the input pipeline.
 
-Source: NERSC/DL-Parallel-IO, mascarpone-tiramisu-tf-singlefile.py and tiramisu_helpers.py (290ed4a). Files are sorted,
-permuted, and split 80/10/10; each rank has an equal share, and left-over files are unused; a shuffle buffer of 100;
-only full batches. Training continues at the point where the last epoch stopped; a validation pass reads its whole
-share.
+The rules are those of NERSC/DL-Parallel-IO, mascarpone-tiramisu-tf-singlefile.py and tiramisu_helpers.py (290ed4a).
+The files are sorted, permuted, and split 80/10/10 into train, test and validation files. Each rank reads an equal share
+of the files, and left-over files are unused. The order of the files of a rank is drawn from a shuffle buffer of 100
+files. An incomplete batch is left out. If ``iterations`` ends an epoch early, the next epoch continues with the next
+files of the order. A validation pass always reads all validation files of the rank.
 
-The pipeline takes file numbers, reads the files by a parallel map, prefetches images and makes batches. As published
-(2018), the map calls a Python function, here `Feed.load`. Scaling and class weights follow in the map as operations of
-TensorFlow, which need no lock of Python.
+The input pipeline takes file numbers, reads the files in a parallel map, prefetches images and makes batches. As in the
+published program (2018), the map calls a Python function (here `ImageLoader.load`). The map then scales the fields and
+looks up class weights by TensorFlow operations, which run without Python's global lock.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ from jobs.model.settings import Node, Settings
 Phase = Literal["train", "validation"]
 TRAIN: Phase = "train"
 VALIDATION: Phase = "validation"
-SHUFFLE = 100  # files in the buffer from which the next one is drawn
+SHUFFLE = 100  # number of files in the shuffle buffer, from which the next file is drawn
 _TRAIN_SHARE, _TEST_SHARE = 0.8, 0.1
 
 
 @dataclass(frozen=True)
 class ClimateRules:
-    """The rules for one `rank` of a CDB run on `files` data files; `iterations` are batches per epoch, None for all."""
+    """The rules that tell one `rank` of a CDB run which of the `files` data files to read, and in which order.
+
+    `iterations` is the number of training batches per epoch; None means all batches.
+    """
 
     files: int
     ranks: int
@@ -52,33 +56,39 @@ class ClimateRules:
     seed: int
 
     def split(self, phase: Phase) -> list[int]:
-        """Return the file numbers of a phase; a file number is an index into all data files sorted by name."""
+        """Return the file numbers of a phase, for all ranks together.
+
+        A file number is an index into the list of all data files, sorted by name.
+        """
         order = [*_permute(self.files, self.seed)]
         train, test = int(_TRAIN_SHARE * self.files), round(_TEST_SHARE * self.files)
         return order[:train] if phase == TRAIN else order[train + test :]
 
     def share(self, phase: Phase) -> list[int]:
-        """Return the file numbers of this rank in a phase; all ranks have the same number."""
+        """Return the file numbers of this rank in a phase; each rank has equally many files."""
         files = self.split(phase)
         return files[self.rank : len(files) // self.ranks * self.ranks : self.ranks]
 
     def batches(self, phase: Phase) -> int:
-        """Return the number of batches of one pass over this rank's files."""
+        """Return the number of full batches in one pass over this rank's files of a phase."""
         return len(self.share(phase)) // self.batch_size
 
     @property
     def steps(self) -> int:
-        """Return the number of training steps per epoch."""
+        """Return the number of training steps per epoch, for this rank."""
         return self.batches(TRAIN) if self.iterations is None else self.iterations
 
     @property
     def images(self) -> dict[Phase, int]:
-        """Return the number of images that this rank consumes in the whole run, by phase."""
+        """Return, for each phase, the number of images that this rank uses in the whole run."""
         validation_batches = self.epochs * self.batches(VALIDATION)
         return {TRAIN: self.epochs * self.steps * self.batch_size, VALIDATION: validation_batches * self.batch_size}
 
     def order(self, phase: Phase, number: int) -> list[int]:
-        """Return the file numbers of a pass in reading order; the files of an incomplete last batch are left out."""
+        """Return the file numbers of pass `number` over a phase, in reading order.
+
+        The files of an incomplete last batch are left out.
+        """
         draws = random.Random(f"{self.seed} {self.rank} {phase} {number}")  # noqa: S311 - no secret
         buffer, ordered = [], []
         for file in self.share(phase):
@@ -89,17 +99,20 @@ class ClimateRules:
         return (ordered + buffer)[: self.batches(phase) * self.batch_size]
 
     def consumed_files(self, phase: Phase) -> list[int]:
-        """Return the file numbers of all consumed images, in order over all passes."""
+        """Return the file numbers of all images that this rank uses in a phase, in order over all passes."""
         files = [file for number in range(self.epochs) for file in self.order(phase, number)]
         return files[: self.images[phase]]
 
     def most_images_read(self, prefetch: int, calls: int) -> int:
-        """Return the largest possible number of training images read: consumed, `prefetch`, and parallel `calls`."""
+        """Return the largest number of training images that this rank can read.
+
+        The pipeline reads the used images, and ahead of them up to `prefetch` images and one image per parallel call.
+        """
         all_images = self.epochs * self.batches(TRAIN) * self.batch_size
         return min(all_images, self.images[TRAIN] + prefetch + calls)
 
     def readable_files(self, prefetch: int, calls: int) -> list[int]:
-        """Return the sorted file numbers that this rank may read, consumed or only read ahead."""
+        """Return the sorted numbers of all files that this rank may read, including files that are only read ahead."""
         train = [file for number in range(self.epochs) for file in self.order(TRAIN, number)]
         validation = self.share(VALIDATION) if self.batches(VALIDATION) else []
         return sorted({*train[: self.most_images_read(prefetch, calls)], *validation})
@@ -107,7 +120,7 @@ class ClimateRules:
 
 @lru_cache(maxsize=4)
 def _permute(files: int, seed: int) -> tuple[int, ...]:
-    """Return the numbers of all files in the order that the seed gives."""
+    """Return the numbers of all files in a random order that the seed determines."""
     order = list(range(files))
     random.Random(seed).shuffle(order)  # noqa: S311 - no secret
     return tuple(order)
@@ -116,9 +129,13 @@ def _permute(files: int, seed: int) -> tuple[int, ...]:
 def rank_expectations(
     rules: ClimateRules, found: Mapping[Phase, int], asked: Mapping[str, int], most_asked: int, size: tuple[int, int]
 ) -> dict[str, Expectation]:
-    """Return the expectations for one rank: images consumed (`found`) and read (`asked`), and bytes (`size`)."""
+    """Return what is expected of one rank, with what was measured.
+
+    `found` has the numbers of used images and `asked` the numbers of read images, by phase. `most_asked` is the largest
+    allowed number of read training images. `size` has the bytes that were used, and the expected bytes.
+    """
     train, ahead = rules.images[TRAIN], asked[TRAIN] - found[TRAIN]
-    message = f"{ahead} images of train were read ahead and not used, of at most {most_asked - train}"
+    message = f"{ahead} images of train were read ahead and not used (at most {most_asked - train} are expected)"
     is_expected = train <= asked[TRAIN] <= most_asked
     return {
         **count_expectations("images consumed", (found, rules.images), size),
@@ -127,43 +144,50 @@ def rank_expectations(
 
 
 def expectations_over_ranks(rules: ClimateRules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
-    """Return the expectations over all ranks; a report has ``steps``, ``delivered`` (train files) and ``weights``."""
+    """Return what is expected of all ranks together, with what the ranks report.
+
+    The report of a rank has the number of ``steps``, ``delivered`` (the used training files) and the ``weights``.
+    """
     fault = first_sample_fault(rules, [report["delivered"] for report in reports])
-    success_text = "no file of train came twice in a pass over them, and none was left out"
+    success_text = "in each pass, every training file was used once and no training file was left out"
     return equality_expectations(reports, [rules.epochs * rules.steps] * rules.ranks, fault, success_text)
 
 
 def first_sample_fault(rules: ClimateRules, delivered: Sequence[Sequence[int]]) -> str:
-    """Return the first fault in the files that the ranks consumed; empty if each pass has each file exactly once.
+    """Return a text on the first file that the ranks used too often or not at all; empty if there is no such file.
 
-    In an incomplete pass, files may be missing, but no file may come twice.
+    The ranks must use each training file exactly once per pass. In an incomplete pass, files may be missing.
     """
     pass_size = rules.batches(TRAIN) * rules.batch_size
     for number in range(rules.epochs):
         counts = Counter(file for files in delivered for file in files[number * pass_size : (number + 1) * pass_size])
         shares = [replace(rules, rank=rank).order(TRAIN, number) for rank in range(rules.ranks)]
         if repeated := [file for file, count in counts.items() if count > 1]:
-            return f"file {repeated[0]} of train came {counts[repeated[0]]} times in pass {number}"
+            return f"training file {repeated[0]} was used {counts[repeated[0]]} times in pass {number}"
         if foreign := counts.keys() - {file for files in shares for file in files}:
-            return f"file {min(foreign)} of train came in pass {number}, but is in no rank's share"
+            return f"training file {min(foreign)} was used in pass {number}, but is in no rank's share"
         missing = {file for files in shares for file in files} - counts.keys()
         if missing and all(len(files) >= (number + 1) * pass_size for files in delivered):
-            return f"file {min(missing)} of train did not come in pass {number}"
+            return f"training file {min(missing)} was not used in pass {number}"
     return ""
 
 
+# Class weights: 1 / sqrt(share of the class in generated files), see jobs/data/synthetic_hdf5.py.
 WEIGHTS = (
     1.009,
     7.67,
     31.6,
-)  # class weights: 1 / sqrt of their shares in generated files (jobs/data/synthetic_hdf5.py)
-_MOST, _LEAST = 1, 2  # columns of ``stats``
+)
+_MOST, _LEAST = 1, 2  # columns of the data set ``stats`` that have the maximum and the minimum of a field
 _SETTLE_S = 60.0
 _PLAIN = {"autotune": False, "deterministic": True, "map_and_batch_fusion": False, "private_threads": None}
 
 
 def file_parts(dataset: Node, channels: Sequence[int] | None) -> list[Part]:
-    """Return the parts to read per file: fields, labels and statistics, or the one data set of a user's own files."""
+    """Return the parts to read of each file.
+
+    Generated files have fields, labels and statistics. Of a user's own files, one HDF5 data set is read.
+    """
     rows = tuple(channels) if channels is not None else None
     if "path" in dataset:
         return [Part(dataset["hdf5"], rows)]
@@ -172,33 +196,33 @@ def file_parts(dataset: Node, channels: Sequence[int] | None) -> list[Part]:
 
 @dataclass
 class ImageLoader:
-    """The image loader that the pipeline's map calls from several threads; it counts images, bytes and seconds."""
+    """A loader of images that the pipeline's map calls from several threads, and that counts images, bytes, seconds."""
 
-    paths: Sequence[Path]  # by file number of the rules
+    paths: Sequence[Path]  # paths of the data files, by the file number of the rules
     reader: Reader | None  # None: no file is read
-    held: Sequence[Any]  # the arrays of one image in memory
-    reads: bool  # whether `load` returns the arrays of the reader (else `held`)
+    held: Sequence[Any]  # the arrays of one image in memory, which replace an image that is not read
+    reads: bool  # whether `load` returns the arrays that the reader has read; false: `load` returns `held`
     log: TimeLog | None
-    asked: Counter[str] = field(default_factory=Counter)  # number of images, by phase
-    bytes: int = 0  # returned by all calls
-    seconds: float = 0.0  # duration of all calls
-    error: Exception | None = None
+    asked: Counter[str] = field(default_factory=Counter)  # number of loaded images, by phase
+    bytes: int = 0  # sum of the bytes that all calls of `load` returned
+    seconds: float = 0.0  # sum of the durations of all calls of `load`
+    error: Exception | None = None  # error of the first call of `load` that failed
 
     def __post_init__(self) -> None:
         self._lock, self._idle, self._running_calls = threading.Lock(), threading.Condition(), 0
 
     def load(self, phase: Phase, file: Any, number: Any) -> list[Any]:
-        """Return the byte count of an image, then its arrays; `number` is the number of the pass.
+        """Return a list of the byte count and the arrays of an image; `number` is the number of the pass.
 
-        The first error is kept for `require`, because TensorFlow would keep only its text and print Python's whole
-        stack.
+        If reading fails, the first error is stored, and `require` raises the error later. An error raised by `load`
+        itself would reach TensorFlow, which keeps only the text of the error and prints Python's whole stack.
         """
         start = time.perf_counter()
         with self._idle:
             self._running_calls += 1
         try:
             arrays = self._read(phase, self.paths[int(file)], int(number))
-        except Exception as error:  # noqa: BLE001 - raised by `require`
+        except Exception as error:  # noqa: BLE001 - `require` raises the error later
             self.error, arrays = self.error or error, self.held
         finally:
             with self._idle:
@@ -212,7 +236,7 @@ class ImageLoader:
         return [np.int64(size), *(arrays if self.reads else self.held)]
 
     def require(self) -> None:
-        """Raise the error of the first failed call, if one failed."""
+        """Raise the error of the first failed call of `load`, if a call failed."""
         if self.error:
             raise self.error
 
@@ -225,12 +249,13 @@ class ImageLoader:
         kinds, expected_kinds = ([(array.shape, array.dtype) for array in image] for image in (arrays, self.held))
         if self.reads and kinds != expected_kinds:
             raise DatasetError(
-                f"{path} has other shapes and types than the first file", "name files with equal shapes and types"
+                f"the arrays in {path} have other shapes or types than the arrays in the first file",
+                "name files with equal shapes and types",
             )
         return arrays
 
     def settle(self) -> None:
-        """Wait at most 60 s until no call is running, so that images that are read ahead are counted, too."""
+        """Wait until no call of `load` is running (at most 60 s), so that images that were read ahead are counted."""
         with self._idle:
             self._idle.wait_for(lambda: not self._running_calls, _SETTLE_S)
 
@@ -238,10 +263,11 @@ class ImageLoader:
 def batch_dataset(
     feed: ImageLoader, rules: ClimateRules, phase: Phase, passes: Sequence[int], settings: Settings
 ) -> tf.data.Dataset:
-    """Return a dataset of batches, pass after pass: file numbers int32 (n,), bytes int64 (n,), then the arrays.
+    """Return a dataset of the batches of all `passes`, one pass after another.
 
-    The arrays are fields float32 (n, channels, height, width), and for generated files labels int32 and weights float32
-    (n, height, width).
+    A batch has file numbers int32 (n,), byte counts int64 (n,), and the arrays of the images. The arrays are fields
+    float32 (n, channels, height, width). For generated files, there are also labels int32 and class weights float32,
+    both (n, height, width).
     """
     orders = tf.constant([rules.order(phase, number) for number in passes])
     load = _loader(feed, phase, preprocess=settings["benchmark"]["preprocess"])
@@ -272,7 +298,10 @@ def _loader(feed: ImageLoader, phase: Phase, *, preprocess: bool) -> Any:
 
 
 def _preprocess(fields: tf.Tensor, labels: tf.Tensor | None = None, stats: tf.Tensor | None = None) -> list[tf.Tensor]:
-    """Return fields (scaled to 0 … 1 by their statistics), labels and class weights; without labels only fields."""
+    """Return the fields scaled to 0 … 1 by their statistics, the labels, and the class weights of the labels.
+
+    Without labels, only the fields are returned, unscaled.
+    """
     fields = tf.cast(fields, tf.float32)
     if labels is None or stats is None:
         return [fields]
@@ -282,7 +311,7 @@ def _preprocess(fields: tf.Tensor, labels: tf.Tensor | None = None, stats: tf.Te
 
 
 def build_pipelines(feed: ImageLoader, rules: ClimateRules, settings: Settings) -> tuple[Any, list[Any]]:
-    """Return the dataset of all training passes, and one dataset per validation pass."""
+    """Return one dataset with the batches of all training passes, and one dataset for each validation pass."""
     train = batch_dataset(feed, rules, TRAIN, range(rules.epochs), settings)
     passes = range(rules.epochs) if rules.batches(VALIDATION) else ()
     return train, [batch_dataset(feed, rules, VALIDATION, [number], settings) for number in passes]

@@ -1,6 +1,6 @@
-"""Benchmark ``command``: any program, and the time that it loses by waiting for its data (docs/reference/stall.md).
+"""Benchmark ``command``: run any program, to measure the time that it waits for its data (docs/reference/stall.md).
 
-By hand, on any node::
+To run the benchmark by hand, on any node::
 
     python -m jobs command FOLDER --cache cold -- python train.py --epochs 1
 """
@@ -40,46 +40,54 @@ _DATA = "data"
 
 
 class Keys(NodeWithName):
-    """Any program that reads files: a training of yours, fio, dd (docs/reference/stall.md)."""
+    """Any program that reads files, such as your own training, fio or dd (docs/reference/stall.md)."""
 
     argv: Annotated[
         list[str],
         Setting(
-            "program and its arguments, without a shell; {data}, {threads}, {batch_size}, {prefetch}, {iterations},"
-            " {seed} and {cache} stand for the values of the cell"
+            "program and its arguments, which are not given to a shell; {data}, {threads}, {batch_size}, {prefetch},"
+            " {iterations}, {seed} and {cache} are replaced by the values of the cell"
         ),
     ] = each_anew(default_factory=list)
     environment: Annotated[
         dict[str, str],
-        Setting("variables of the program's environment beside yours; the same placeholders as in argv"),
+        Setting("environment variables that the program gets in addition to yours, with the placeholders of argv"),
     ] = each_anew(default_factory=dict)
     workdir: Annotated[
-        str | None, Setting("folder in which the program is started; null: the one in which the command is given")
+        str | None, Setting("folder in which the program is started; null: the current folder of your shell")
     ] = None
     metric: Annotated[
         str | None,
         Setting(
             "regular expression whose first group is a number that the program prints, for example"
-            " 'speed: ([0-9.]+) img/s'; null: the runtime is reported"
+            " 'speed: ([0-9.]+) img/s'; null: the metric is the runtime"
         ),
     ] = None
     matches: Annotated[
         Literal["last", "median"],
-        Setting("which of several printed numbers counts; last: the last one; median: the median of all"),
+        Setting(
+            "result of a run whose program prints several numbers; last: the last number; median: the median of all"
+            " numbers"
+        ),
     ] = "last"
     unit: Annotated[str, Setting("unit of the printed number")] = ""
-    better: Annotated[Literal["higher", "lower"], Setting("which printed number is the better one")] = "higher"
+    better: Annotated[
+        Literal["higher", "lower"], Setting("whether a higher or a lower printed number is better")
+    ] = "higher"
     begins: Annotated[
         str | None,
         Setting(
-            "regular expression of the first line that the program prints in the part that is timed; null: the timed"
-            " part begins with jobs.mark(), if the program calls it"
+            "regular expression of a printed line; the timed part begins when the program prints the first matching"
+            " line; null: the timed part begins when the program calls jobs.mark()"
         ),
     ] = None
 
 
 def data_files(folder: Path, listing: manifest.Manifest) -> dict[Path, int]:
-    """Return the sizes of a data set's files in bytes, by path; a file with several names counts once."""
+    """Return the size in bytes of each file of a data set, by path.
+
+    A file with several names (hard links) is listed only once.
+    """
     files: dict[object, tuple[Path, int]] = {}
     for entry in listing.files:
         path = folder / entry.name
@@ -93,9 +101,9 @@ def data_files(folder: Path, listing: manifest.Manifest) -> dict[Path, int]:
 
 @contextmanager
 def begin_run(request: RunRequest) -> Iterator[ReadyRun]:
-    """Yield the run of a program, after its supervising process was started.
+    """Yield the run of a program; the process that supervises the program is started before.
 
-    Raises DatasetError if the data must be warm but do not fit into memory.
+    Raises DatasetError if ``cache=warm`` is set and the data do not fit into memory.
     """
     settings, folder = request["settings"], Path(request["dataset"])
     listing = manifest.load_manifest(Path(request["manifest"] or folder))
@@ -132,7 +140,7 @@ def _hooks(folder: Path) -> dict[str, str]:
 
 
 def _calls(program: ProgramRun, folder: Path, sizes: Mapping[Path, int]) -> Window:
-    from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - as above
+    from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - imports numpy
 
     try:
         return files_seen.window_of_files(folder, sizes, *program.edges_ns)
@@ -141,24 +149,24 @@ def _calls(program: ProgramRun, folder: Path, sizes: Mapping[Path, int]) -> Wind
 
 
 def require_memory(data_bytes: int) -> None:
-    """Raise DatasetError if the data do not fit into the free memory, where they must be for a warm run."""
+    """Raise DatasetError if the data do not fit into the free memory, because a warm run needs all data in memory."""
     free_bytes = memory_left_bytes()
     if free_bytes is not None and data_bytes > free_bytes:
         raise DatasetError(
-            f"cache=warm: the data have {data_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB of memory are free:"
-            " they cannot be warm",
-            "name a part of the data that fits, and let the program read this part; more memory"
-            " (cluster.mem_gb=…); or measure cold runs alone (cache=cold)",
+            f"cache=warm: the data have {data_bytes / 1e9:.1f} GB, but only {free_bytes / 1e9:.1f} GB of memory are"
+            " free, so the data cannot be warm",
+            "name a smaller part of the data, and let the program read only this part; or request more memory"
+            " (cluster.mem_gb=…); or measure only cold runs (cache=cold)",
         )
 
 
 def placeholder_values(settings: Settings, data: str) -> dict[str, Any]:
-    """Return the values of the placeholders, by name; `data` is the path of the data."""
+    """Return the value of each placeholder, by name; `data` is the path that replaces ``{data}``."""
     return {name: settings[name] for name in _PLACEHOLDERS if name in settings} | {_DATA: data}
 
 
 def _measure(program: ProgramRun, sizes: Mapping[Path, int], watched: AbstractContextManager[Any]) -> dict[str, Any]:
-    """Run the program and return its metrics; the clock runs until the last process that it started has ended."""
+    """Run the program and return the metrics; the clock runs until the last of the program's processes has ended."""
     with watched:
         program.run()
     after = page_cache.residency(sizes)
@@ -189,7 +197,7 @@ def _argument_texts(own: Node) -> Sequence[str]:
 
 
 class _Command(Benchmark):
-    """The benchmark ``command``; only settings with a placeholder can change its result."""
+    """The benchmark ``command``; a common setting can change its result only if a placeholder uses the setting."""
 
     def figure_of(self, node: Node) -> Figure:
         return Figure("printed", node["unit"], node["better"]) if node["metric"] else self.figure
@@ -213,14 +221,14 @@ class _Command(Benchmark):
         if not argv or not argv[0].strip():
             return "benchmark=command has no program", "benchmark.argv=[python,train.py,--data,'{data}']"
         if values.get("storage.kind") == "s3":
-            return "benchmark=command: a program reads files, but the storage has objects", "a storage with folders"
+            return "benchmark=command needs files, but the storage has objects", "a storage with folders"
         environment = [str(text) for name, text in values.items() if name.startswith("benchmark.environment.")]
         for word in {word for text in (*argv, *environment) for word in WORD.findall(text)}:
             similar = difflib.get_close_matches(word, (*_PLACEHOLDERS, _DATA), n=1, cutoff=0.8)
             if similar and similar[0] != word:
-                return f"benchmark.argv: {{{word}}} stands for nothing", f"did you mean {{{similar[0]}}}?"
+                return f"benchmark.argv: {{{word}}} is no placeholder", f"did you mean {{{similar[0]}}}?"
         if values["profile.posix"] == "trace" or values["profile.tensorflow"] != "none":
-            return "benchmark=command: the calls of a program are counted, and no more", "profile.posix=counters"
+            return "benchmark=command can only count the POSIX calls of a program", "profile.posix=counters"
         for key in ("metric", "begins"):
             if fault := _check_pattern(key, values[f"benchmark.{key}"]):
                 return fault
@@ -228,7 +236,7 @@ class _Command(Benchmark):
 
 
 def _check_pattern(key: str, pattern: str | None) -> tuple[str, str] | None:
-    """Return error and cure for an invalid regular expression; None if it is valid."""
+    """Return an error message and its cure for an invalid regular expression, or None for a valid expression."""
     if pattern is None:
         return None
     try:
@@ -236,7 +244,7 @@ def _check_pattern(key: str, pattern: str | None) -> tuple[str, str] | None:
     except re.error as error:
         return f"benchmark.{key}={pattern} is no regular expression: {error}", "see Python's module re"
     if key == "metric" and groups != 1:
-        return f"benchmark.metric={pattern} has {groups} groups", "one pair of brackets, round the number"
+        return f"benchmark.metric={pattern} has {groups} groups, not 1", "put brackets round the number only"
     return None
 
 

@@ -1,13 +1,15 @@
-"""The processes of the emulated accelerators of one node: their readers, their steps, and where they meet.
+"""Emulate the accelerators of one node: a process per accelerator reads batches, runs steps, and meets the others.
 
-A step waits for its batch, computes until a deadline, and meets the others. The deadline is the moment at which the
-accelerator was free and had its batch, plus the time of the step. It is free when the last of all deadlines of the step
-before is over: a late batch lengthens the run, and a late wake-up does not. Where nodes meet, it is free when the hub
-lets go.
+In each step, an accelerator waits for its batch, waits until a deadline in place of computing, and then meets the other
+accelerators. The deadline is the moment at which the accelerator is free and has its batch, plus the duration of a
+step. All accelerators are free again when the latest deadline of the step has passed. Because of the deadlines, a late
+batch lengthens the run, but a process that wakes up late does not. In a run on several nodes, the accelerators are free
+when the hub releases all nodes.
 
-What counts: the first step (its waiting contains what the readers need to start) is left out of the utilisation, as in
-DLIO; its waiting is the part ``startup_s`` of the time. DLIO's figure begins where an accelerator ended its first step,
-and so charges those that were fast there; ours begins where all were free.
+As in DLIO, the utilisation (AU) does not count the first step, because its waiting time includes the start of the
+readers. The waiting time of the first step is the metric ``startup_s``. The AU of DLIO counts from the end of an
+accelerator's own first step, so a fast first step lowers DLIO's AU. The AU of this module counts from the moment at
+which all accelerators are free after the first step.
 """
 
 from __future__ import annotations
@@ -34,19 +36,19 @@ from jobs.lazy_imports import np, tf
 from jobs.ranks import this_rank
 from jobs.ranks.rank import Rank
 
-_SPIN_S = 0.0002  # before a deadline in which a process does not sleep: a wake-up takes about 0.1 ms
-_SWITCH_S = 0.0002  # Python's own threads give way to one that has been woken after so long
-_GRACE_S = 5.0  # in which a process ends
-_PR_SET_TIMERSLACK = 29  # prctl(2)
+_SPIN_S = 0.0002  # last seconds before a deadline, spent in a busy loop because waking up takes about 0.1 ms
+_SWITCH_S = 0.0002  # seconds after which a running Python thread must let another thread run (setswitchinterval)
+_GRACE_S = 5.0  # seconds that a process gets to end by itself
+_PR_SET_TIMERSLACK = 29  # option number for prctl(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class AcceleratorError(JobError):
-    """Raised when the process of an accelerator has failed; its own error is in the log of the run."""
+    """Raised if the process of an emulated accelerator has failed; the log of the run has the traceback."""
 
 
 class Sample(NamedTuple):
-    """A sample: the file that it is in, its first byte there and its bytes."""
+    """A sample: its file, the offset of its first byte in the file, and its number of bytes."""
 
     path: Path
     offset: int
@@ -55,14 +57,18 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of the accelerators of a node; `batches`: one per accelerator and step, in the order of the steps."""
+    """The work of the emulated accelerators of one node.
+
+    `batches` has one batch per accelerator and step: all batches of the first step, then all of the second step, and so
+    on.
+    """
 
     accelerators: int
     step_s: float
-    threads: int
-    ahead: int
-    engine: str
-    from_memory: bool
+    threads: int  # reading threads per accelerator
+    ahead: int  # batches that are read before a step needs them
+    engine: str  # value of the setting ``benchmark.engine``: ``raw`` or ``tf``
+    from_memory: bool  # whether batches are copied from memory, without reading files
     batches: Sequence[Sequence[Sample]]
 
     @property
@@ -72,31 +78,40 @@ class Plan:
 
 
 class _Meeting:
-    """The place where the accelerators of a node meet: the parent counts them, and lets all go at once.
+    """A barrier for the accelerators of a node: the parent process counts arrivals, and releases all processes at once.
 
-    Two descriptors take turns, so that nobody can take the word that another one has still to take.
+    Successive meetings use two event file descriptors in turn. A fast process that is already at the next meeting can
+    then not take the release of a slow process that is still at the last meeting.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._came = os.eventfd(0)
         self._go = [os.eventfd(0, os.EFD_SEMAPHORE) for _ in range(2)]
-        self.times = np.frombuffer(mmap.mmap(-1, 8 * (size + 2)), np.float64)  # deadlines; when all are free, by turns
+        # Memory shared by all processes: the deadline of each accelerator, then the moments at which all accelerators
+        # are free, one for even and one for odd meetings.
+        self.times = np.frombuffer(mmap.mmap(-1, 8 * (size + 2)), np.float64)
 
     def come(self, index: int, number: int, deadline_s: float) -> float:
-        """Wait for the others at meeting `number`; return the moment at which all are free."""
+        """Wait until all accelerators are at meeting `number`, and return the moment at which all are free.
+
+        `index` is the number of the calling accelerator, and `deadline_s` the deadline of its step.
+        """
         self.times[index] = deadline_s
         os.eventfd_write(self._came, 1)
         os.eventfd_read(self._go[number % 2])
         return float(self.times[self.size + number % 2])
 
     def lead(self, number: int, sentinels: Sequence[int], among: Rank) -> bool:
-        """Wait until all have come, meet the other nodes, and let all go; return False if one has ended instead."""
+        """Wait until all accelerators are at meeting `number`, meet the other nodes, and release all accelerators.
+
+        Return False at once if the process of an accelerator ends.
+        """
         count, poll = 0, select.poll()
-        for each in (self._came, *sentinels):
-            poll.register(each, select.POLLIN)
+        for descriptor in (self._came, *sentinels):
+            poll.register(descriptor, select.POLLIN)
         while count < self.size:
-            ready = [each for each, _ in poll.poll()]
+            ready = [descriptor for descriptor, _ in poll.poll()]
             if self._came not in ready:
                 return False
             count += os.eventfd_read(self._came)
@@ -108,13 +123,13 @@ class _Meeting:
         return True
 
     def close(self) -> None:
-        """Close the descriptors."""
-        for each in (self._came, *self._go):
-            os.close(each)
+        """Close the event file descriptors."""
+        for descriptor in (self._came, *self._go):
+            os.close(descriptor)
 
 
 class Accelerators:
-    """The processes of all accelerators of this node, which end when the context is left."""
+    """A context manager that runs one process per emulated accelerator of this node, and ends the processes on exit."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -127,13 +142,13 @@ class Accelerators:
             for index, (_, theirs) in enumerate(pipes)
         ]
         self.rows: list[dict[str, Any]] = []
-        """The times of each accelerator, after `run`."""
+        """The metrics of each accelerator, filled by `run`."""
 
     def __enter__(self) -> Self:
-        for each in self._processes:
-            each.start()
+        for process in self._processes:
+            process.start()
         try:
-            self._receive()  # that they are ready: what follows is watched
+            self._receive()  # waits until every process is ready, so that observers do not count the preparations
         except AcceleratorError:
             self.__exit__()
             raise
@@ -150,60 +165,64 @@ class Accelerators:
         self._meeting.close()
 
     def pids(self) -> list[int]:
-        """Return the numbers of the processes, which read for this one."""
-        return [int(each.pid or 0) for each in self._processes]
+        """Return the ids of the processes of the accelerators, which read the data for this process."""
+        return [int(process.pid or 0) for process in self._processes]
 
     def run(self) -> None:
-        """Run all steps; the clock of all accelerators starts when all of them, on all nodes, are there."""
-        among, sentinels = this_rank(), [each.sentinel for each in self._processes]
+        """Run all steps; the clock starts when the accelerators of all nodes are at the first meeting."""
+        among, sentinels = this_rank(), [process.sentinel for process in self._processes]
         among.start()
-        well = all(self._meeting.lead(number, sentinels, among) for number in range(self.plan.steps + 1))
-        self.rows = self._receive(None if well else 0.0)
+        is_complete = all(self._meeting.lead(number, sentinels, among) for number in range(self.plan.steps + 1))
+        self.rows = self._receive(None if is_complete else 0.0)
 
     def _receive(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Return the next message of each accelerator. Raises AcceleratorError if one has ended, or is silent."""
+        """Return the next message of each accelerator.
+
+        Raises AcceleratorError if the process of an accelerator has ended, or sends no message within `seconds`.
+        """
         messages = []
         for pipe, process in zip(self._pipes, self._processes, strict=True):
             if pipe in wait([pipe, process.sentinel], seconds):
                 messages.append(pipe.recv())
-        errors = [error for each in messages if (error := each.get("error"))]
+        errors = [error for message in messages if (error := message.get("error"))]
         if errors or len(messages) < len(self._pipes):
-            raise AcceleratorError(errors[0] if errors else "the process of an accelerator has ended")
+            raise AcceleratorError(errors[0] if errors else "the process of an accelerator has ended unexpectedly")
         return messages
 
 
 class _Readers:
-    """Threads that read samples in order, each into a buffer of its own, at most `ahead` batches early.
+    """Threads that read the samples of one accelerator in order, at most `ahead` batches before a step needs them.
 
-    They end with their process.
+    Each thread reads into its own buffer. The threads end with their process.
     """
 
     def __init__(self, plan: Plan, batches: Sequence[Sequence[Sample]]) -> None:
         self._plan, self._batches, self.bytes_read = plan, batches, 0
-        self._due: SimpleQueue[tuple[int, Sample]] = SimpleQueue()  # with the number of its batch
-        self._done: SimpleQueue[tuple[int, Sample, float] | BaseException] = SimpleQueue()  # and when it was read
-        self._asked = self._taken = 0  # batches
+        self._due: SimpleQueue[tuple[int, Sample]] = SimpleQueue()  # batch number and sample to read
+        # Batch number, sample that was read, and the moment at which it was read; or the error of a thread.
+        self._done: SimpleQueue[tuple[int, Sample, float] | BaseException] = SimpleQueue()
+        self._asked = self._taken = 0  # numbers of batches
         self._left = [len(batch) for batch in batches]
         self._complete_s = [0.0] * len(batches)
         largest = max(sample.bytes for batch in batches for sample in batch)
         self._original = np.ones(largest, np.uint8) if plan.from_memory else None
         for _ in range(plan.threads):
-            buffer = np.ones(largest, np.uint8)  # touched, so that it is in memory
+            buffer = np.ones(largest, np.uint8)  # writing the buffer now makes the kernel allocate its pages
             threading.Thread(target=self._read, args=(buffer,), daemon=True).start()
 
     def begin(self) -> None:
-        """Begin to read: the clock runs."""
+        """Start reading the first batches, while the clock is running."""
         for _ in range(self._plan.ahead):
             self._ask()
 
     def _ask(self) -> None:
-        """Let the readers have the next batch, if there is one."""
+        """Put the samples of the next batch, if a batch is left, into the queue of the reading threads."""
         for sample in self._batches[self._asked] if self._asked < len(self._batches) else ():
             self._due.put((self._asked, sample))
         self._asked += 1
 
     def next(self) -> float:
-        """Wait for the next batch; return when it was complete."""
+        """Wait for the next batch, and return the moment at which the batch was complete."""
         self._ask()
         number, self._taken = self._taken, self._taken + 1
         while self._left[number]:
@@ -230,27 +249,27 @@ class _Readers:
                         path, descriptor = sample.path, os.open(sample.path, os.O_RDONLY)
                     _read_whole(descriptor, memoryview(buffer)[: sample.bytes], sample)
                 self._done.put((batch, sample, time.perf_counter()))
-        except BaseException as error:  # noqa: BLE001 - the accelerator raises it
+        except BaseException as error:  # noqa: BLE001 - `next` raises the error in the main thread
             self._done.put(error)
 
 
 def _read_whole(descriptor: int, buffer: memoryview, sample: Sample) -> None:
-    """Read a sample into a buffer of its size. Raises OSError if the file is shorter."""
+    """Read a whole sample into a buffer of the sample's size. Raises OSError if the file ends within the sample."""
     done = 0
     while done < len(buffer):
         count = os.preadv(descriptor, [buffer[done:]], sample.offset + done)
         if not count:
-            raise OSError(f"{sample.path} ends at byte {sample.offset + done}")
+            raise OSError(f"{sample.path} ends at byte {sample.offset + done}, within a sample")
         done += count
 
 
 class _Pipeline:
-    """The samples of batches by tf.data: files are read by parallel calls, and batched as texts; nothing is decoded."""
+    """A tf.data pipeline that reads files in parallel, decodes nothing, and returns batches of strings."""
 
     def __init__(self, plan: Plan, batches: Sequence[Sequence[Sample]]) -> None:
         tf.config.set_visible_devices([], "GPU")
         for _ in tf.data.Dataset.from_tensor_slices([os.devnull]).map(tf.io.read_file, 1).batch(1).prefetch(1):
-            pass  # what TensorFlow loads at its first use
+            pass  # a first pipeline makes TensorFlow load its code before the clock starts
         names = [os.fsencode(sample.path) for batch in batches for sample in batch]
         data = tf.data.Dataset.from_tensor_slices(tf.constant(names)).map(tf.io.read_file, plan.threads)
         data = data.batch(len(batches[0]), drop_remainder=True)
@@ -261,11 +280,11 @@ class _Pipeline:
         self.bytes_read = 0
 
     def begin(self) -> None:
-        """Begin to read: the clock runs."""
+        """Start the tf.data pipeline, while the clock is running."""
         self._batches = iter(self._data)
 
     def next(self) -> float:
-        """Wait for the next batch; return when it was handed over."""
+        """Wait for the next batch, and return the moment at which tf.data returned the batch."""
         batch = next(self._batches)
         complete_s = time.perf_counter()
         self.bytes_read += int(tf.reduce_sum(tf.strings.length(batch)))
@@ -273,7 +292,10 @@ class _Pipeline:
 
 
 def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
-    """Run the steps of one accelerator and send its times; ends when the parent says so."""
+    """Run the steps of one accelerator, send its metrics, and wait for the parent's message before ending.
+
+    This function is the main function of the accelerator's process.
+    """
     die_with_parent()
     sys.setswitchinterval(_SWITCH_S)
     _libc.prctl(_PR_SET_TIMERSLACK, 1)
@@ -287,17 +309,17 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
         pipe.send({"error": f"accelerator {index}: {error}"})
         raise
     pipe.send({"accelerator": index, **row, "samples": sum(map(len, own)), "bytes_read": batches.bytes_read})
-    pipe.recv()  # the parent reads the counters of this process before
+    pipe.recv()  # wait, because the parent reads this process's counters in /proc before the process may end
 
 
 def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _Readers) -> dict[str, Any]:
-    """Run all steps; return the times of the accelerator in seconds and its utilisation in percent."""
+    """Run all steps of accelerator `index`; return its times in seconds and its utilisation (AU) in percent."""
     loads, computes, meetings, late = [], [], [], []
     waited_s = _waited_s()
     began_s = free_s = meeting.come(index, 0, 0.0)
     batches.begin()
     for number in range(1, plan.steps + 1):
-        asked_s = time.perf_counter()
+        start_s = time.perf_counter()
         complete_s = batches.next()
         loaded_s = time.perf_counter()
         deadline_s = max(free_s, complete_s) + plan.step_s
@@ -305,7 +327,7 @@ def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _R
         ended_s = time.perf_counter()
         free_s = meeting.come(index, number, deadline_s)
         met_s = time.perf_counter()
-        loads.append(loaded_s - asked_s)
+        loads.append(loaded_s - start_s)
         computes.append(ended_s - loaded_s)
         meetings.append(met_s - ended_s)
         late.append(ended_s - deadline_s)
@@ -329,16 +351,16 @@ def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _R
 
 
 def _waited_s() -> dict[str, float]:
-    """Return by thread of this process for how many seconds it was ready and had no processor (proc(5), schedstat)."""
+    """Return, for each thread of this process, the seconds that the ready thread waited for a CPU (schedstat)."""
     waited_s = {}
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended, or this kernel keeps no account
+        with suppress(OSError):  # the thread has ended, or this kernel has no schedstat
             waited_s[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
     return waited_s
 
 
 def wait_until(deadline_s: float) -> None:
-    """Wait until a moment of `time.perf_counter`: asleep, and awake for the last moment."""
+    """Wait until `time.perf_counter` reaches `deadline_s`: sleep first, and spend the last 0.2 ms in a busy loop."""
     if (left_s := deadline_s - time.perf_counter() - _SPIN_S) > 0:
         time.sleep(left_s)
     while time.perf_counter() < deadline_s:

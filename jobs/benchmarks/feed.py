@@ -1,7 +1,8 @@
-"""Benchmark ``feed``: accelerators that are emulated side by side on a node, and whether the storage feeds them.
+"""Benchmark ``feed``: emulate several accelerators on a node, and measure whether the storage is fast enough for them.
 
-Each accelerator is a process that takes a batch per step from its own readers, computes (sleeps until a deadline) and
-then meets the others, as the loop of DLIO does. Nothing is decoded: samples end in host memory. By hand, on any node::
+Each emulated accelerator is a process. In each step, the process takes a batch from its own readers, sleeps until a
+deadline in place of computing, and then meets the other accelerators, as the loop of DLIO does. Samples are read into
+host memory and are not decoded. To run the benchmark by hand, on any node::
 
     python -m jobs feed FOLDER --accelerators 2 --batch-size 8 --step-s 0.1
 """
@@ -33,28 +34,34 @@ from jobs.ready_run import ReadyRun
 from jobs.system.cgroup import memory_left_bytes
 
 LEAST_STEP_S = 0.001
-FEWEST_STEPS = 3  # the first one is not counted
+FEWEST_STEPS = 3  # the smallest number of steps of a run, of which the utilisation does not count the first step
 
 
 class Keys(NodeWithName):
-    """Emulated accelerators, side by side on a node (docs/reference/feed.md)."""
+    """Several emulated accelerators on each node (docs/reference/feed.md)."""
 
     accelerators: Annotated[
-        int, Meta(ge=1, le=4096), Setting("accelerators that are emulated on each node, a process each")
+        int, Meta(ge=1, le=4096), Setting("number of emulated accelerators on each node; each has its own process")
     ] = 1
     engine: Annotated[
         Literal["raw", "tf"],
-        Setting("how samples are read; raw: by threads that call pread; tf: by tf.data, which decodes nothing"),
+        Setting("how samples are read; raw: by threads that call pread; tf: by tf.data, without decoding"),
     ] = "raw"
     source: Annotated[
         Literal["storage", "memory"],
-        Setting("where batches come from; storage: files; memory: a copy in memory, to learn what the client can do"),
+        Setting(
+            "where batches come from; storage: files; memory: copies in memory, to measure how many accelerators this"
+            " machine can emulate"
+        ),
     ] = "storage"
 
 
 @contextmanager
 def begin(request: RunRequest) -> Iterator[ReadyRun]:
-    """Yield the run of all accelerators of this node, whose processes are started here."""
+    """Start the processes of this node's emulated accelerators, and yield their run.
+
+    Raises DatasetError if the data are enough for fewer than 3 steps, or if the buffers do not fit into memory.
+    """
     settings = request["settings"]
     with files_of(request) as files:
         sizes = {path: files.sizes[path] for path in this_rank().share([*files.sizes])}
@@ -63,7 +70,7 @@ def begin(request: RunRequest) -> Iterator[ReadyRun]:
         steps = min(this_rank().gather(len(batches) // number))
         if steps < FEWEST_STEPS:
             raise DatasetError(
-                f"the data are {steps} steps of {number} accelerators, and a run needs {FEWEST_STEPS}",
+                f"the data are enough for {steps} steps of {number} accelerators, but a run needs {FEWEST_STEPS} steps",
                 "more files (dataset.files), fewer accelerators or a smaller batch",
             )
         batches = batches[: steps * number]
@@ -90,9 +97,10 @@ def begin(request: RunRequest) -> Iterator[ReadyRun]:
 
 
 def assign_samples(settings: Settings, sizes: Mapping[Path, int]) -> list[list[Sample]]:
-    """Return the batches of a run in the order in which they are due: one per accelerator, step by step.
+    """Return the batches of a run: for each step, one batch per accelerator.
 
-    Files come in an order drawn from the seed, samples in that of their file. `sizes`: bytes of each file.
+    The seed determines a random order of the files. The samples of a file are in the order of the file. `sizes` has the
+    bytes of each file.
     """
     per_file = settings["accelerator"].get("samples_per_file", 1)
     paths = [*sizes]
@@ -114,13 +122,13 @@ def _require_memory(settings: Settings, largest: int) -> None:
     left, needed = memory_left_bytes(), settings["benchmark"]["accelerators"] * settings["threads"] * largest
     if left is not None and needed > left:
         raise DatasetError(
-            f"the buffers of all readers need {needed / 1e9:.1f} GB, and {left / 1e9:.1f} GB of memory are left",
+            f"the buffers of all readers need {needed / 1e9:.1f} GB, but only {left / 1e9:.1f} GB of memory are free",
             "fewer accelerators or threads",
         )
 
 
 def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -> dict[str, Any]:
-    """Run all steps and return the metrics of this node."""
+    """Run all steps of the emulated accelerators, and return the metrics of this node."""
     with watched:
         accelerators.run()
         this_rank().end()
@@ -137,7 +145,7 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
         "images_asked": samples,
         "image_errors": 0,
         "bytes_read": moved,
-        **({} if plan.from_memory else {"bytes_predicted": sum(each.bytes for each in chain(*plan.batches))}),
+        **({} if plan.from_memory else {"bytes_predicted": sum(sample.bytes for sample in chain(*plan.batches))}),
         "images_per_s": samples / wall_s,
         "read_mb_per_s": moved / 1e6 / wall_s,
         **_shares(rows),
@@ -148,7 +156,7 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
 
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the utilisation of the worst accelerator, for how long it lacked a processor, and the means."""
+    """Return the utilisation and the CPU waiting time of the worst accelerator, and means over all accelerators."""
     worst = min(rows, key=lambda row: row["au_percent"])
     return {
         **{key: worst[key] for key in ("au_percent", "cpu_wait_percent")},
@@ -159,7 +167,7 @@ def _shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class _Feed(Benchmark):
-    """The benchmark ``feed``."""
+    """The benchmark ``feed``, which emulates several accelerators on each node."""
 
     def words(self, node: Node) -> list[str]:
         return [self.name, str(node["accelerators"]), *([] if node["source"] == "storage" else [node["source"]])]
@@ -177,16 +185,17 @@ class _Feed(Benchmark):
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         step_s = values["accelerator.step_s"]
         if step_s is None:
-            return f"accelerator={values['accelerator.name']}: benchmark=feed emulates", "accelerator=unet3d_h100, say"
+            fault = f"accelerator={values['accelerator.name']}: benchmark=feed needs an emulated accelerator"
+            return fault, "for example accelerator=unet3d_h100"
         if step_s < LEAST_STEP_S:
-            why = "a process cannot sleep for so short a time to within 1 %"
+            why = "a process cannot sleep for so short a time with an error below 1 %"
             return f"accelerator.step_s={step_s} is less than {LEAST_STEP_S} s: {why}", "another accelerator"
         if values.get("storage.kind") == "s3":
-            return "benchmark=feed reads files, and the storage has objects", "a storage with folders"
+            return "benchmark=feed reads files, but the storage has objects", "a storage with folders"
         if values["sync"] != "none":
-            return f"sync={values['sync']}: the accelerators of benchmark=feed always meet", "sync=none"
+            return f"sync={values['sync']}: the accelerators of benchmark=feed always meet after a step", "sync=none"
         if values["benchmark.engine"] == "tf" and values.get("accelerator.samples_per_file", 1) > 1:
-            return "benchmark.engine=tf reads files of one sample each", "benchmark.engine=raw"
+            return "benchmark.engine=tf needs files with one sample each", "benchmark.engine=raw"
         return None
 
 
@@ -198,7 +207,7 @@ BENCHMARK = _Feed(
     begin=begin,
     figure=Figure("au_percent", "%"),
     rate=RATE,
-    about="emulate accelerators and read what they need: how many does the storage feed?",
+    about="emulate accelerators and read their batches, to measure whether the storage is fast enough for them",
     data="files",
     settings=(
         "benchmark", "dataset", "storage", "accelerator", "threads", "batch_size", "prefetch", "iterations", "seed",

@@ -1,9 +1,10 @@
-"""Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a training from HDF5 files that are loaded completely.
+"""Benchmark ``hepcnn``: train on HDF5 files that are loaded whole, as NERSC's benchmark HEPCNNB (2018) does.
 
-The samples are not shuffled, shuffled within each rank, or shuffled over all ranks. The loads, and which of them come
-from the storage and not from memory, are predicted (`jobs.benchmarks.hepcnn_data`), and then checked.
+The samples are not shuffled, shuffled within each rank, or shuffled over all ranks. `jobs.benchmarks.hepcnn_data`
+predicts which files are loaded and which loads read from the storage, not from memory. Checks compare each run with the
+predictions.
 
-By hand, on a data set that a campaign has made::
+To run the benchmark by hand, with a data set that a campaign has made::
 
     python -m jobs hepcnn data/datasets/hep-… --batch-size 32
 """
@@ -57,7 +58,7 @@ from jobs.ranks.rank import Rank
 from jobs.ready_run import ReadyRun
 
 _DATA_SETS = ("data", "label", "psr", "normweight", "weight")
-_COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # facts of each load, in a record
+_COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # facts of each file load that a record has
 
 
 @contextmanager
@@ -75,7 +76,8 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
         spent = stack.enter_context(open_time_spent(request))
         reader = stack.enter_context(_reader(settings, [*to_read.values()], spent.log, files.source))
         count_snapshots = partial(_to_save, settings, plan.rules)
-        snapshots = request.get("checkpoint") if not own_rank.rank else None  # the weights are the same on all ranks
+        # Only rank 0 saves snapshots, because all ranks have equal weights.
+        snapshots = request.get("checkpoint") if not own_rank.rank else None
         checkpoints = stack.enter_context(
             checkpoint.open_target(settings.get("checkpoint", {}), snapshots, count_snapshots)
         )
@@ -97,7 +99,10 @@ def _reader(
 def _make_plan(
     settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], own_rank: Rank, source: RunObjects | None
 ) -> LoadPlan:
-    """Return the plan of the run, from the first file of each phase; raise DatasetError for too few files."""
+    """Return the planned file loads of this rank; the shape of all files is taken from the first file of each phase.
+
+    Raises DatasetError if the files are too few for the ranks and the batch size.
+    """
     own = settings["benchmark"]
     shapes = {phase: _shape(paths[0], source) for phase, paths in files.items() if paths}
     train, validation = (PhaseFiles(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
@@ -113,28 +118,31 @@ def _make_plan(
 
 
 def _shape(path: Path, source: RunObjects | None) -> tuple[int, int]:
-    """Return the number of samples and the image side (pixels) of a file; raise DatasetError for other shapes."""
+    """Return the number of images in a file, and the side of an image in pixels.
+
+    Raises DatasetError if the file has no square images with 3 channels.
+    """
     with h5py_parts.file_of(path, source=source) as file:
         shape = h5py_parts.data_set_of(file, Part(_DATA_SETS[0])).shape
     if len(shape) != 4 or shape[1] != HEP_CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
-        raise DatasetError(f"{path} has data of shape {shape}, not of square images with 3 channels", "dataset=hep")
+        raise DatasetError(f"{path}: data of shape {shape} are no square images with 3 channels", "dataset=hep")
     return shape[0], shape[2]
 
 
 def _to_save(settings: Settings, rules: HepRules) -> tuple[int, int]:
-    """Return the number of snapshots and the bytes of one, without some kB of index."""
+    """Return the number of snapshots of a run, and the bytes of one snapshot without its index of some kB."""
     return rules.steps // settings["checkpoint"]["every"], network_bytes(hep_kernels(settings["benchmark"]["width"]))
 
 
 class HepTraining(NerscTrainer):
-    """The training of one rank, from the first load to the last step; a validation pass follows each epoch."""
+    """The HEPCNNB training of one rank, from the first file load to the last step, with a validation pass per epoch."""
 
     wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
     def __init__(
         self, settings: Settings, plan: LoadPlan, loader: FileLoader, checkpoints: RunSnapshots | None
     ) -> None:
-        """Build the network and the samples; a network that is only saved is built, too."""
+        """Build the samples of each phase, and the network if the run trains it or saves snapshots of it."""
         self.plan, self.rules, self.loader = plan, plan.rules, loader
         kernels = hep_kernels(settings["benchmark"]["width"])
         super().__init__(settings, self.rules.steps, loader.spent, kernels, saved=checkpoints is not None)
@@ -144,11 +152,14 @@ class HepTraining(NerscTrainer):
             phase: RankSamples(self.rules, phase, self.here.rank, partial(load, phase), self.spent)
             for phase in PHASES
             if self.rules.share(phase)
-        }  # no validation without a file of this rank
+        }  # without a validation file, the rank runs no validation
         self._passes = 0
 
     def build_network(self, *, trains: bool) -> HepNetwork:
-        """Return the network for the image size of the data set, warmed up if it `trains`, else reset."""
+        """Return the network for the image size of the data set, with all variables at their initial values.
+
+        If the network `trains`, one step is run and undone before, so that the first timed step is not slower.
+        """
         network = HepNetwork(self.settings["seed"], {**self.settings["benchmark"], "image_size": self.plan.image_size})
         network.warm_up(self.settings["batch_size"], accelerator.HOST) if trains else network.reset()
         return network
@@ -160,11 +171,11 @@ class HepTraining(NerscTrainer):
             validation.advance()
 
     def place(self, _number: int) -> tuple[str, int]:
-        """Return the phase and the epoch of the next sample."""
+        """Return the phase and the epoch of the next training sample."""
         return TRAIN, self.samples[TRAIN].next_epoch
 
     def next_batch(self) -> Arrays:
-        """Return the next batch of samples; it may span several files."""
+        """Return the next batch of training samples; a batch can have samples of several files."""
         return self.samples[TRAIN].batch(self.rules.batch_size)
 
     def after(self, _number: int) -> None:
@@ -174,7 +185,7 @@ class HepTraining(NerscTrainer):
             self._passes += 1
 
     def _run_validation_pass(self, samples: RankSamples, number: int) -> None:
-        """Validate once on all files of this rank; then load the first file of the next pass."""
+        """Validate once on all validation files of this rank, and then load the first file of the next pass."""
         self.spent.at(VALIDATION, number)
         remaining = self.rules.share(VALIDATION) * self.rules.validation.samples
         with self.spent.during("validate"):
@@ -188,12 +199,12 @@ class HepTraining(NerscTrainer):
                 samples.advance()
 
     def _from_memory(self, phase: str, _load: FileLoad) -> Arrays:
-        """Return samples of zeros, without reading (``control=no_io``)."""
+        """Return images and labels of zeros instead of reading a file, for ``control=no_io``."""
         number, side = self.rules.files(phase).samples, self.plan.image_size
         return [np.zeros((number, side, side, HEP_CHANNELS), np.float32), np.zeros(number, np.int32)]
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics, and the expectations that are checked."""
+        """Return the raw metrics of the training, and the expected values with which checks compare the metrics."""
         seconds, batch_size, rows = self.spent.seconds, self.rules.batch_size, self.loader.rows
         images = len(self.per_step["compute_s"]) * batch_size, self.number * batch_size
         cache = self.settings["cache"] if self.plan.phases and not self.loader.source else "as_is"
@@ -217,51 +228,53 @@ class HepTraining(NerscTrainer):
 
 
 class Keys(NodeWithName):
-    """Training from HDF5 files as in HEPCNNB."""
+    """Training on HDF5 files, as in NERSC's benchmark HEPCNNB."""
 
     shuffle: Annotated[
         Shuffle,
         Setting(
-            "what each epoch shuffles; none: nothing; local: the files and samples of each rank; global: also which"
-            " rank"
-            " gets which file"
+            "what is shuffled in each epoch; none: nothing; local: the order of each rank's files and samples; global:"
+            " also the assignment of files to ranks"
         ),
     ] = "local"
     epochs: Annotated[
         int,
         Meta(ge=1, le=1000),
-        Setting("number of epochs; a validation pass follows each epoch that ends before the run", unit="epochs"),
+        Setting("number of epochs; a validation pass follows each epoch that ends before the run ends", unit="epochs"),
     ] = 5
     control: Annotated[
         Control,
         Setting(
-            "what is left out, for comparison; none: nothing; no_io: reading (samples in memory are used again and"
-            " again); no_compute: the training step"
+            "part of the training that is left out, for comparison; none: nothing; no_io: reading (every step uses"
+            " samples of zeros); no_compute: the training step"
         ),
     ] = "none"
     readers: Annotated[
         int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, or threads of reader=offsets")
     ] = 1
-    width: Annotated[Width, Setting("number of filters, relative to the 128 of HEPCNNB")] = 1.0
+    width: Annotated[Width, Setting("factor on the number of filters per layer, which is 128 in HEPCNNB")] = 1.0
     learning_rate: Annotated[LearningRate, Setting("learning rate of Adam")] = 1e-3
     dropout: Annotated[Dropout, Setting("dropout rate after each of the first four convolutions")] = 0.5
 
 
 class _Hepcnn(Benchmark):
     def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the load metrics over all ranks, as from `combine_load_metrics`."""
+        """Return the metrics of file loads over all ranks, as from `combine_load_metrics`."""
         return combine_load_metrics(ranks)
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return error and cure if the data set is not HEPCNNB's or is too small; else None."""
+        """Return an error message and its cure if ``hepcnn`` cannot use the data set, else None.
+
+        The data set must have the format of HEPCNNB, and enough files and samples for all nodes.
+        """
         if "dataset.train_files" not in values and "dataset.path" not in values:
             return f"benchmark=hepcnn does not train on dataset={values['dataset.name']}", "dataset=hep_smoke"
         files, nodes = values.get("dataset.train_files"), values.get("nodes", 1)
         if files is not None and files < nodes:
-            return f"nodes={nodes} are more than the {files} files for training", f"nodes={files} or fewer"
+            return f"nodes={nodes}: the data set has only {files} training files", f"nodes={files} or fewer"
         samples = (files or 0) // nodes * values.get("dataset.samples", 0) * values["benchmark.epochs"]
         if files is not None and samples < values["batch_size"]:
-            return f"batch_size={values['batch_size']} is more than the samples of a node", f"batch_size={samples}"
+            return f"batch_size={values['batch_size']} is more than the samples per node", f"batch_size={samples}"
         return None
 
 
@@ -272,7 +285,7 @@ BENCHMARK = _Hepcnn(
     keys=Keys,
     begin=_begin,
     figure=Figure("wall_s", "s", "lower"),
-    about="train a network from HDF5 files that are loaded whole, as NERSC's HEPCNNB does",
+    about="train a network on HDF5 files that are loaded whole, as NERSC's benchmark HEPCNNB does",
     rate=RATE,
     data="hdf5",
     settings=tuple(name for name in EVERY if name not in {"threads", "prefetch", "iterations"}),

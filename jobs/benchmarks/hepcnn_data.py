@@ -1,8 +1,9 @@
-"""HEPCNNB's data: the files that each rank loads, in order, the expectations for a run, and the samples.
+"""The data of the benchmark HEPCNNB: the order in which each rank loads files, the expected loads, and the samples.
 
-Files are loaded completely, permuted in memory and returned in batches. Source: NERSC/DL-Parallel-IO 290ed4a (2018),
-`binary_classifier_tf.py`, with two changes: lists of files are sorted, and every order is determined by the seed, the
-rank and the epoch. The counts are those of NERSC's workbooks of 2018-06-29.
+Each file is loaded whole, its samples are permuted in memory, and the samples are returned in batches. The rules are
+those of NERSC/DL-Parallel-IO 290ed4a (2018), `binary_classifier_tf.py`, with two changes. Lists of files are sorted,
+and the seed, the rank and the epoch determine every order. The predicted counts agree with the workbooks that NERSC
+published on 2018-06-29.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ VALUE_BYTES = 4
 
 
 class FileLoad(NamedTuple):
-    """One load of a file: its epoch (from 0), and the file's index in the sorted list of its phase."""
+    """One load of a file: the epoch of the load (from 0), and the file's index in the sorted list of its phase."""
 
     epoch: int
     file: int
 
 
 class PhaseFiles(NamedTuple):
-    """The files of one phase: their number, and the samples per file."""
+    """The number of files in one phase, and the number of samples in each file."""
 
     number: int
     samples: int
@@ -50,7 +51,10 @@ class PhaseFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class HepRules:
-    """The rules of a run on `ranks` ranks; `batch_size` is per rank."""
+    """The rules that determine which files each of the `ranks` ranks loads, and in which order.
+
+    `batch_size` is the number of samples per step of one rank.
+    """
 
     train: PhaseFiles
     validation: PhaseFiles
@@ -62,24 +66,24 @@ class HepRules:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps per rank: the full batches of all epochs together."""
+        """Return the number of training steps per rank: the full batches in the samples of all epochs."""
         return self.share(TRAIN) * self.train.samples * self.epochs // self.batch_size
 
     def files(self, phase: str) -> PhaseFiles:
-        """Return the number of files and samples of a phase."""
+        """Return the number of files in a phase, and the number of samples in each file."""
         return self.train if phase == TRAIN else self.validation
 
     def share(self, phase: str) -> int:
-        """Return the number of files per rank; left-over files are not used."""
+        """Return the number of files that each rank uses in a phase; left-over files are not used."""
         return self.files(phase).number // self.ranks
 
     def order(self, phase: str, rank: int, epoch: int) -> Sequence[int]:
-        """Return the file indices of a rank in an epoch, in loading order."""
+        """Return the indices of the files that a rank loads in an epoch, in loading order."""
         return _order(self, phase, rank, epoch)
 
     @property
     def finished(self) -> int:
-        """Return the number of epochs that end before the run ends; a validation pass follows each of them.
+        """Return the number of epochs that end before the run ends; a validation pass follows each finished epoch.
 
         An epoch ends when the first sample of the next epoch is requested, so the last epoch rarely ends.
         """
@@ -91,10 +95,10 @@ class HepRules:
         return -(-self.steps * self.batch_size // self.train.samples)
 
     def loads(self, phase: str, rank: int) -> list[FileLoad]:
-        """Return the loads of a rank in a phase, in order.
+        """Return all file loads of a rank in a phase, in order.
 
-        A rank with one file keeps it in memory. Validation loads its first file before the training begins, and the
-        first file of the next pass at the end of each pass, except after the last epoch.
+        A rank with only one file loads this file once. The first validation file is loaded before the training begins.
+        At the end of a validation pass, the first file of the next pass is loaded, except after the last epoch.
         """
         share = self.share(phase)
         if not share:
@@ -105,13 +109,14 @@ class HepRules:
         return [FileLoad(index // share, self.order(phase, rank, index // share)[index % share]) for index in indices]
 
     def count(self) -> int:
-        """Return the number of loads per rank in the whole run; it is the same for all ranks."""
+        """Return the number of file loads of one rank in the whole run, which is equal for all ranks."""
         return sum(len(self.loads(phase, 0)) for phase in PHASES)
 
     def cold(self, phase: str, rank: int, *, shared: bool) -> list[int]:
-        """Return the indices of this rank's loads whose file is not in memory: no rank on this machine had it before.
+        """Return the indices of the loads of `rank` that read a file that is not yet in the page cache.
 
-        `shared`: whether the ranks share a page cache, and no rank is an epoch ahead of another one.
+        A file is in the page cache after the first load, by this rank or, if `shared`, by any rank. `shared` means that
+        the ranks share one page cache, and that no rank is an epoch ahead of another rank.
         """
         first_epochs: dict[int, int] = {}
         for other in range(self.ranks) if shared else [rank]:
@@ -127,13 +132,16 @@ class HepRules:
 
 
 def load_bytes(samples: int, image_size: int) -> int:
-    """Return the bytes that a load of a file with this number of samples reads."""
+    """Return the bytes that are read to load a file with this number of samples."""
     return samples * (HEP_CHANNELS * image_size**2 * VALUE_BYTES + SAMPLE_EXTRA_BYTES)
 
 
 @cache
 def _order(rules: HepRules, phase: str, rank: int, epoch: int) -> tuple[int, ...]:
-    """Return a rank's files in an epoch: a block of the list, which ``global`` shuffles again after the first epoch."""
+    """Return the indices of a rank's files in an epoch: the rank's block of the list of all files.
+
+    With ``shuffle=global``, the list is shuffled before it is divided into blocks, in every epoch after the first.
+    """
     files, share = [*range(rules.files(phase).number)], rules.share(phase)
     if rules.shuffle == "global" and epoch and share > 1:
         Random(f"{rules.seed} {phase} {epoch}").shuffle(files)  # noqa: S311 - an order
@@ -144,59 +152,63 @@ def _order(rules: HepRules, phase: str, rank: int, epoch: int) -> tuple[int, ...
 
 
 def first_sample_fault(rules: HepRules, delivered: Sequence[Sequence[Sequence[int]]]) -> str:
-    """Return the first fault in the samples of the finished epochs; empty if every sample came exactly once.
+    """Return a text on the first file whose samples were not all used exactly once in a finished epoch; else empty.
 
-    `delivered` has, by rank, epoch and file index, the number of samples that came; -1 if one sample of the file came
-    twice.
+    `delivered` has the number of used samples by rank, epoch and file index. The number is -1 if a sample of the file
+    was used twice.
     """
     for epoch in range(rules.finished):
         counts = [sum(rank_counts) for rank_counts in zip(*(epochs[epoch] for epochs in delivered), strict=True)]
         assigned = {file for rank in range(rules.ranks) for file in rules.order(TRAIN, rank, epoch)}
         if len(assigned) != rules.ranks * rules.share(TRAIN):
-            return f"epoch {epoch}: a file was assigned twice"
+            return f"epoch {epoch}: a file was assigned more than once"
         for file, count in enumerate(counts):
             expected = rules.train.samples if file in assigned else 0
             is_repeated = any(epochs[epoch][file] < 0 for epochs in delivered)
-            if count != expected or is_repeated:
-                fault = "one of them twice" if is_repeated else f"{count} of {expected}"
-                return f"epoch {epoch}: of the samples of file {file} came {fault}"
+            if is_repeated:
+                return f"epoch {epoch}: a sample of file {file} was used twice"
+            if count != expected:
+                return f"epoch {epoch}: {count} samples of file {file} were used, not {expected}"
     return ""
 
 
-Row = Mapping[str, Any]  # a load (`Loader.rows`)
+Row = Mapping[str, Any]  # the facts of one file load (an element of `FileLoader.rows`)
 
-HALF = 0.5  # share of a file's pages in memory from which its load does not count as cold
+HALF = 0.5  # a load is cold if less than this share of the file's pages is in the page cache before the load
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """The planned loads of one rank, by phase and in order."""
+    """The planned file loads of one rank, by phase and in order."""
 
     rules: HepRules
     own_rank: Rank
     image_size: int
-    phases: Sequence[str]  # empty if no file is read
+    phases: Sequence[str]  # phases that read files; empty if the run reads no file
 
     @property
     def loads(self) -> dict[str, list[FileLoad]]:
-        """Return the planned loads, by phase."""
+        """Return the planned file loads of each phase, by the phase's name."""
         return {phase: self.rules.loads(phase, self.own_rank.rank) for phase in self.phases}
 
     @property
     def cold(self) -> list[tuple[str, int, int]]:
-        """Return the loads (phase, epoch, file) that are not in memory, in a run that begins with a cold cache."""
+        """Return the loads (phase, epoch, file) that read from the storage, if the run begins with a cold cache."""
         shared = not self.own_rank.private_caches
         indices = {phase: self.rules.cold(phase, self.own_rank.rank, shared=shared) for phase in self.phases}
         return [(phase, *loads[index]) for phase, loads in self.loads.items() for index in indices[phase]]
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that all loads read together."""
+        """Return the sum of the bytes that all planned loads read."""
         size = {phase: load_bytes(self.rules.files(phase).samples, self.image_size) for phase in self.phases}
         return sum(len(loads) * size[phase] for phase, loads in self.loads.items())
 
     def of_rank(self, rows: Sequence[Row], cache: str) -> dict[str, Expectation]:
-        """Return the expectations for this rank's loads; `cache` is the page cache's state, ``as_is`` for objects."""
+        """Return what is expected of this rank's file loads, with what was measured.
+
+        `rows` has the measured loads. `cache` is the state of the page cache before the run; for objects, ``as_is``.
+        """
         counts = {phase: len(loads) for phase, loads in self.loads.items()}
         counts_loaded = {phase: sum(row["phase"] == phase for row in rows) for phase in self.phases}
         size = sum(row["bytes"] for row in rows), self.bytes
@@ -214,7 +226,8 @@ class LoadPlan:
         cold_loads = sorted([row["phase"], row["epoch"], row["file"]] for row in rows if row["resident"] < HALF)
         differences = [load for load in [*expected, *cold_loads] if (load in expected) != (load in cold_loads)]
         message = (
-            f"{len(cold_loads)} of {len(rows)} loads found their file not in memory; {len(expected)} were expected"
+            f"{len(cold_loads)} of {len(rows)} loads read a file that was not in memory; {len(expected)} such loads"
+            " were expected"
         )
         if differences:
             message += "; the first difference: file {2} of {0} in epoch {1}".format(*differences[0])
@@ -222,23 +235,24 @@ class LoadPlan:
 
 
 def expectations_over_ranks(rules: HepRules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
-    """Return, by name, what all ranks together should have done and what they did.
+    """Return what is expected of all ranks together, with what the ranks report.
 
-    `reports` has one mapping per rank with ``steps``, ``delivered`` (samples by epoch and file) and ``weights``.
+    The report of a rank has the number of ``steps``, ``delivered`` (the number of used samples by epoch and file) and
+    the ``weights``.
     """
     fault = first_sample_fault(rules, [report["delivered"] for report in reports])
     share = rules.train.samples * rules.share(TRAIN) * rules.ranks
-    success_text = f"{rules.finished} epochs of {share:,} samples, each once over all ranks"
+    success_text = f"in {rules.finished} epochs, each of {share:,} samples was used by one rank, once"
     return equality_expectations(reports, [rules.steps] * rules.ranks, fault, success_text)
 
 
 def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
-    """Return, by phase, the number and median seconds of loads from the device (``cold``) and from memory (``warm``).
+    """Return the number and the median seconds of loads from the device (``cold``) and from memory (``warm``).
 
-    The keys are ``train_cold_loads``, ``train_cold_read_s`` and so on; without a load there is no median. A load with
-    an unknown source, such as that of an object, is neither.
+    The keys are ``train_cold_loads``, ``train_cold_read_s`` and so on, for each phase. The median is left out if there
+    is no such load. Loads from an unknown source, such as loads of objects, are not counted.
     """
-    from statistics import median  # noqa: PLC0415 - takes 10 ms
+    from statistics import median  # noqa: PLC0415 - the import takes 10 ms
 
     metrics: dict[str, float] = {}
     for phase in dict.fromkeys(row["phase"] for row in rows):
@@ -254,8 +268,8 @@ def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def combine_load_metrics(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the load metrics over all ranks: sums of the counts, means of the seconds, and medians of the medians."""
-    from statistics import mean, median  # noqa: PLC0415
+    """Return the metrics of file loads over all ranks: sums of counts, means of seconds, and medians of medians."""
+    from statistics import mean, median  # noqa: PLC0415 - the import takes 10 ms
 
     metrics: dict[str, float] = {}
     for name in dict.fromkeys(name for rank in ranks for name in rank):
@@ -269,13 +283,13 @@ def combine_load_metrics(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]
     return metrics
 
 
-Arrays = Sequence[Any]  # of n samples: images (n, side, side, 3), labels (n,), and other arrays
+Arrays = Sequence[Any]  # the arrays of n samples: images (n, side, side, 3), labels (n,), and other arrays
 
-_TWICE = -1
+_TWICE = -1  # value of a sample count if a sample of the file was used twice
 
 
 class FileLoader:
-    """A loader of complete files; ``rows`` has one entry per load, for the record."""
+    """A loader of whole files; ``rows`` has the facts of each load for the record."""
 
     def __init__(
         self,
@@ -289,7 +303,10 @@ class FileLoader:
         self.rows: list[dict[str, Any]] = []
 
     def load(self, phase: str, load: FileLoad) -> Arrays:
-        """Return images (n, side, side, 3), labels and the rest of a file; raise UnreadableImageError for a wrong n."""
+        """Return the arrays of a file: images (n, side, side, 3), labels (n,), and the other arrays.
+
+        Raises UnreadableImageError if the file does not have as many samples as the first file of the phase.
+        """
         path, spent = self._files[phase][load.file], self.spent
         with spent.during("other"):
             resident_fraction, bytes_before = self._resident_fraction(path), self._fetched_bytes()
@@ -312,14 +329,17 @@ class FileLoader:
         arrays = self._reader.read(path, at=(phase, epoch, UNKNOWN))
         samples = self._rules.files(phase).samples
         if any(len(array) != samples for array in arrays):
-            raise UnreadableImageError(f"{path}: {len(arrays[0])} samples, but the first file has {samples}")
+            raise UnreadableImageError(f"{path} has {len(arrays[0])} samples, but the first file has {samples}")
         return arrays
 
     def _resident_fraction(self, path: Path) -> float | None:
         return page_cache.residency([path]).fraction if self.source is None else None
 
     def _fetched_bytes(self) -> int | None:
-        """Return the bytes that this process has read from devices; None if unknown, or if other processes read."""
+        """Return the bytes that this process has read from devices.
+
+        The result is None if the number is unknown, or if other processes read the files for this process.
+        """
         if self.source or self._reader.processes():
             return None
         counters = process_io()
@@ -327,20 +347,23 @@ class FileLoader:
 
 
 class RankSamples:
-    """The samples of one rank in one phase, file after file in the order of the rules; `load` returns the arrays."""
+    """The samples of one rank in one phase, one file after another in the order of the rules.
+
+    The function `load` returns the arrays of a file.
+    """
 
     def __init__(
         self, rules: HepRules, phase: str, rank: int, load: Callable[[FileLoad], Arrays], spent: TimeSpent
     ) -> None:
         self._rules, self._phase, self._rank, self._load, self._spent = rules, phase, rank, load, spent
-        # By epoch and file: the number of samples returned; `_TWICE` if one sample was returned twice.
+        # For each epoch and file, the number of returned samples, or `_TWICE` if a sample was returned twice.
         self.delivered: dict[int, list[int]] = {}
         self.epoch = 0
         self._index, self._next = -1, rules.files(phase).samples
         self._arrays: Arrays = ()
 
     def batch(self, size: int) -> Arrays:
-        """Return the next `size` samples, from as many files as needed."""
+        """Return the arrays of the next `size` samples; the next files are loaded as needed."""
         parts = []
         while size:
             if self._next == self._rules.files(self._phase).samples:
@@ -355,7 +378,7 @@ class RankSamples:
         return (self._index + (self._next == self._rules.files(self._phase).samples)) // self._rules.share(self._phase)
 
     def advance(self) -> None:
-        """Load and permute the next file; a rank with one file keeps it in memory."""
+        """Load the next file and permute its samples; a rank with only one file loads the file only once."""
         share = self._rules.share(self._phase)
         self._index += 1
         self.epoch, position = divmod(self._index, share)
@@ -381,7 +404,7 @@ class RankSamples:
         return [array[first : self._next] for array in self._arrays]
 
     def _count_samples(self, rows: Any) -> None:
-        """Count the returned samples, given by their row numbers in the file."""
+        """Count returned samples of the current file; `rows` has their row numbers in the file."""
         counts = self.delivered.setdefault(self.epoch, [0] * self._rules.files(self._phase).number)
         file = self._rules.order(self._phase, self._rank, self.epoch)[self._index % self._rules.share(self._phase)]
         is_repeated = self._is_returned[rows].any() or counts[file] == _TWICE

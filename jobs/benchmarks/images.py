@@ -1,4 +1,4 @@
-"""Runs over batches of images: their preparation, the images that they read, and the images that were dropped."""
+"""Runs that read batches of images: prepare such a run, count the images that it reads, and find dropped images."""
 
 from __future__ import annotations
 
@@ -30,16 +30,22 @@ RATE = Figure("images_per_s", "images/s")
 
 @dataclass(frozen=True)
 class RankImages:
-    """The images that a rank reads; if they are staged copies, the folders of the `originals` give the classes."""
+    """The images that a rank reads from `paths`, which can be staged copies of the `originals`.
 
-    folder: Path  # folder of the data set; a record names files relative to it
+    The folder of an original is the class of the image.
+    """
+
+    folder: Path  # folder of the data set; file names in a record are relative to this folder
     paths: Sequence[Path]
     originals: Sequence[Path]
-    source: RunObjects | None = None  # the object store, for objects
+    source: RunObjects | None = None  # the object store, if the images are objects
 
 
 class ImageLoop(StepLoop):
-    """A step loop over batches of images; a batch has image indices, bytes per image, and the input of the step."""
+    """A step loop over batches of images.
+
+    A batch has the index of each image in the list of paths, the bytes of each image, and the input of the step.
+    """
 
     whole_batches = False
 
@@ -50,7 +56,7 @@ class ImageLoop(StepLoop):
         spent: TimeSpent | None = None,
         checkpoints: RunSnapshots | None = None,
     ) -> None:
-        """Start TensorFlow, and build the pipeline and the step."""
+        """Prepare TensorFlow, and build the input pipeline and the training step."""
         self.wanted = self.count_images_read(settings, len(images.paths))
         super().__init__(settings, -(-self.wanted // settings["batch_size"]), spent)
         self.chosen = accelerator.start_tensorflow(settings)
@@ -62,9 +68,10 @@ class ImageLoop(StepLoop):
 
     @classmethod
     def count_images_read(cls, settings: Settings, files: int) -> int:
-        """Return the number of images that a run requests: ``iterations`` batches, or each file once.
+        """Return the number of images that a run requests: the images of ``iterations`` batches, or each file once.
 
-        A benchmark with only full batches requests the full batches of one epoch, at least one batch.
+        If ``iterations`` is not set and the benchmark uses only full batches, the run requests the full batches of one
+        epoch, but at least one batch.
         """
         batch_size: int = settings["batch_size"]
         if settings["iterations"] is not None:
@@ -73,33 +80,37 @@ class ImageLoop(StepLoop):
 
     @classmethod
     def to_save(cls, _settings: Settings, _originals: Sequence[Path]) -> tuple[int, int]:
-        """Return the number of snapshots of a run, and the bytes of one."""
+        """Return the number of snapshots of a run, and the bytes of one snapshot."""
         return 0, 0
 
     def build_pipeline(self) -> Iterable[Any]:
-        """Return the pipeline, which has not read any image yet, and build the step."""
+        """Build the training step, and return the input pipeline before it reads any image."""
         raise NotImplementedError
 
     def take(self, *payload: Any) -> float | None:
-        """Run the step on the payload of a batch; return the loss, if there is one."""
+        """Run the step on the input of a batch, and return the loss, or None if no network is trained."""
         raise NotImplementedError
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        """Return the metrics of the run, with the reads of an object store in order. Raises UnreadableImageError."""
+        """Run all steps and return the metrics of the run.
+
+        Objects of an object store are read in the order of the pipeline. Raises UnreadableImageError if an image cannot
+        be read and the run must not drop images.
+        """
         with self.error_with_file_name(), self._in_order():
             return super().measure(watched)
 
     def start_input(self) -> None:
-        """Start the pipeline."""
+        """Start the input pipeline, and count the time as ``startup``."""
         with self.spent.during("startup"):
             self._iterator = iter(self.batches)
 
     def next_batch(self) -> Any:
-        """Wait for the next batch and return it; None at the end."""
+        """Wait for the next batch, and return the batch, or None after the last batch."""
         return next(self._iterator, None)
 
     def step(self, batch: Any) -> float | None:
-        """Run the step on a batch and count its images; return the loss, if there is one."""
+        """Run the step on a batch and count the batch's images; return the loss, or None if no network is trained."""
         index, size, *payload = batch
         loss = self.take(*payload)
         self.delivered.extend(index.numpy().tolist())
@@ -107,9 +118,9 @@ class ImageLoop(StepLoop):
         return loss
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics; unreadable files are named relative to the data set's folder.
+        """Return the raw metrics of the run; names of unreadable files are relative to the data set's folder.
 
-        A run that reached the end of the list has requested every file, for any `iterations`.
+        A pipeline that ended before the requested number of images has requested every file of the list.
         """
         exhausted, whole_batches = len(self.delivered) < self.wanted, self.whole_batches
         source, settings = self.images.source, self.settings
@@ -131,13 +142,13 @@ class ImageLoop(StepLoop):
 
     @contextmanager
     def error_with_file_name(self) -> Iterator[None]:
-        """Raise an UnreadableImageError that names the bad file; TensorFlow's own error does not name it."""
+        """Replace TensorFlow's error about an unreadable image by an UnreadableImageError that names the file."""
         try:
             yield
         except tf.errors.OpError as error:
             complaint = pipeline.first_complaint(self.names, self.settings, self.images.source)
             if complaint is None:
-                raise  # the input is not the cause
+                raise  # all images can be read, so the error has another cause
             raise UnreadableImageError(complaint) from error
 
     def _in_order(self) -> AbstractContextManager[None]:
@@ -149,13 +160,16 @@ class ImageLoop(StepLoop):
 
 @contextmanager
 def begin_image_run(kind: type[ImageLoop], request: RunRequest) -> Iterator[ReadyRun]:
-    """Yield a run of this kind of loop on this rank's share of the files."""
+    """Yield a run of the loop class `kind` on this rank's share of the files.
+
+    Raises DatasetError if this rank has no file.
+    """
     settings = request["settings"]
     with files_of(request) as files, open_time_spent(request) as spent:
         originals = this_rank().share([*files.sizes])
         if not originals:
-            message = f"there are fewer files than ranks: there is none for rank {this_rank().rank}"
-            raise DatasetError(message, "fewer nodes=…")
+            message = f"the data set has fewer files than the run has ranks, so rank {this_rank().rank} has no file"
+            raise DatasetError(message, "use fewer nodes (nodes=…)")
         read_paths = {path: files.read_at(path) for path in originals}
         count_snapshots = partial(kind.to_save, settings, originals)
         with run_snapshots.open_target(
@@ -168,9 +182,9 @@ def begin_image_run(kind: type[ImageLoop], request: RunRequest) -> Iterator[Read
 
 
 def first_files(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
-    """Return the files that a run certainly reads: the first files of the seeded order.
+    """Return the files that a run certainly reads: the first `number` files in the random order of the seed.
 
-    Their share in memory proves a cold run; files that may only be read ahead would distort it.
+    The check of a cold run looks only at the pages of the returned files, because the run may not read other files.
     """
     if number >= len(paths):
         return paths

@@ -1,6 +1,6 @@
-"""Benchmark ``micro``: a STREAM-like read of a folder of images through tf.data (paper III.A; Figs 4 and 5).
+"""Benchmark ``micro``: read a folder of images through tf.data and drop the batches (paper III.A; Figs 4 and 5).
 
-By hand, on any node::
+The paper calls this read STREAM-like. To run the benchmark by hand, on any node::
 
     python -m jobs micro FOLDER --threads 4
 """
@@ -20,34 +20,37 @@ class Keys(pipeline.PipelineKeys):
     """Reading of a folder of images."""
 
     preprocess: Annotated[
-        bool, Setting("true: images are read, decoded and resized; false: files are only read (Fig 5)")
+        bool, Setting("whether images are decoded and resized after reading; false: files are only read (Fig 5)")
     ] = True
 
 
 class ReadingLoop(images.ImageLoop):
-    """A loop that reads batches and drops them; with ``sync``, all ranks meet after each batch, equally often."""
+    """A loop that reads batches of images and drops them.
+
+    With ``sync``, all ranks meet after each batch. A rank with fewer batches still takes part in all meetings.
+    """
 
     _meetings = 0
 
     def build_pipeline(self) -> Any:
-        """Return the pipeline of the micro-benchmark."""
+        """Return the tf.data pipeline that reads the images of this rank."""
         return pipeline.build_unlabelled(self.names, self.settings, self.images.source)
 
     def prepare(self) -> None:
-        """Start the pipeline and set the number of meetings; the first meeting takes place before the clock starts."""
+        """Start the pipeline, set the number of meetings, and meet the other ranks once before the clock starts."""
         self.start_input()
         if self.here.sync != "none":
             self._meetings = max(self.here.gather(self.number))
             self.here.meet([0.0])
 
     def take(self, _payload: Any) -> None:
-        """Meet the other ranks, if a meeting remains."""
+        """Drop the batch, and meet the other ranks if a meeting remains."""
         if self._meetings:
             self.meet([0.0])
             self._meetings -= 1
 
     def finish(self) -> None:
-        """Meet the other ranks while they still have batches."""
+        """Take part in the remaining meetings, while other ranks still have batches."""
         while self._meetings:
             self.take(None)
 

@@ -1,4 +1,4 @@
-"""The registry of benchmarks: all modules of this package with a ``BENCHMARK``."""
+"""The registry of benchmarks: finds every module of this package that defines ``BENCHMARK``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def benchmark_of(settings: Mapping[str, Any]) -> Benchmark:
-    """Return the benchmark named in the settings of a cell."""
+    """Return the benchmark that the settings of a cell name."""
     return benchmarks()[settings["benchmark"]["name"]]
 
 
 def imports_of(cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what is imported before the runs of these cells are forked, each once; `cells` are settings of cells."""
+    """Return the modules to import, and the functions to call, before the runs of these cells are forked.
+
+    `cells` has the settings of each cell. The list has no duplicates.
+    """
     return [*dict.fromkeys(name for cell in cells for name in benchmark_of(cell).imports_of(cell["benchmark"]))]
 
 
 def benchmarks_with_tensorflow(cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of those benchmarks whose runs use TensorFlow; `cells` are settings of cells."""
+    """Return the names of the benchmarks in `cells` (settings of cells) whose runs use TensorFlow."""
     return sorted({cell["benchmark"]["name"] for cell in cells if "tensorflow" in imports_of([cell])})
 
 
 def names_of(attribute: str) -> list[str]:
-    """Return the names of the benchmarks for which `attribute` (``computes``, ``saves``, …) is true."""
+    """Return the names of the benchmarks whose attribute with this name, such as ``computes`` or ``saves``, is true."""
     return [name for name, benchmark in benchmarks().items() if getattr(benchmark, attribute)]

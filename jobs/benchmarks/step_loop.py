@@ -1,8 +1,8 @@
-"""The step loop of all benchmarks: it runs the clock, divides the time into parts, and notifies the profilers.
+"""The step loop of all benchmarks: it measures the wall time, divides it into parts, and notifies the profilers.
 
-Each moment of the wall time counts for one action: the innermost one that is running (`TimeSpent`). Time without an
-action counts as ``other``, so the parts add up. The same spans are the parts of steps for profilers (`jobs.steps`)
-and the events of the time log.
+Each moment of the wall time counts for exactly one action: the innermost action that is running (`TimeSpent`). Time
+without an action counts as ``other``, so the sum of all parts is the wall time. The actions are also the parts of steps
+for profilers (`jobs.steps`), and the events of the time log.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _PARTS = {
     "checkpoint_s": ("checkpoint",),
     "other_s": ("other",),
 }
-"""The parts of the wall time, and the actions whose seconds each part sums."""
+"""For each part of the wall time, the actions whose seconds are summed."""
 
 
 class TimeSpent:
-    """The seconds of one thread by action, also as parts of steps; nested time counts only for the inner action.
+    """A counter of the seconds that one thread spends on each action; nested time counts only for the inner action.
 
-    An action is not logged if the time log does not know it, or if another function logs it (`logged=False`). A full
-    disk ends the log, not the run.
+    Actions are also logged as events of the time log, and announced to profilers as parts of steps. Only actions of
+    `jobs.events.time_log.ACTIONS` are logged, and only without `logged=False`. If the disk is full, the time log ends,
+    but the run continues.
     """
 
     def __init__(self, log: TimeLog | None = None) -> None:
@@ -55,7 +56,10 @@ class TimeSpent:
     def during(
         self, action: str, file: File | None = None, at: int | None = None, *, logged: bool = True
     ) -> Iterator[Event | None]:
-        """Count the time of the block for `action`; the event in the log has `file` and the place `at`."""
+        """Count the duration of the ``with`` block for `action`, and log the block as an event.
+
+        The event in the time log has the file `file`, and the phase, epoch and step of the place `at`.
+        """
         event = self.event(action, file, at) if logged and action in ACTIONS else nullcontext()
         outer_s, self._inner_s = self._inner_s, 0.0
         outer_action = self._action
@@ -71,22 +75,25 @@ class TimeSpent:
             self._inner_s = outer_s + elapsed_s
 
     def part_s(self, part: str) -> float:
-        """Return the seconds of a part of the wall time (``load_s`` and so on) until now."""
+        """Return the seconds that a part of the wall time, such as ``load_s``, has until now."""
         return sum(self.seconds.get(action, 0.0) for action in _PARTS[part])
 
     def at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
-        """Set the phase, epoch and step of the next events of the time log; a due log is written now."""
+        """Set the phase, epoch and step of the next events of the time log.
+
+        This method also writes pending events to the file, but at most every 0.5 s.
+        """
         self._write(lambda log: log.at(phase, epoch, step))
 
     def log_name(self) -> str | None:
-        """Write all pending events; return the name of the log's file, None without a log."""
+        """Write all pending events, and return the file name of the time log, or None without a time log."""
         self._write(lambda log: log.flush())
         return Path(str(self.log.beside["path"])).name if self.log else None
 
     def event(
         self, action: str, file: File | None = None, at: int | None = None
     ) -> AbstractContextManager[Event | None]:
-        """Return a context manager that logs the block as an event but counts no time."""
+        """Return a context manager that logs its block as an event of the time log, but counts no time."""
         return self._write(lambda log: log.event(action, file, at=at)) or nullcontext()
 
     def _write(self, write: Callable[[TimeLog], _Result]) -> _Result | None:
@@ -97,7 +104,7 @@ class TimeSpent:
             return None
 
     def _begin_part(self, action: str) -> None:
-        """End the current part of the step, and begin the part of this action."""
+        """End the current part of the step for the profilers, and begin the part of `action`, if it is not empty."""
         self._part.close()
         self._action = action
         if action:
@@ -105,10 +112,13 @@ class TimeSpent:
 
 
 class StepLoop:
-    """The run of one rank, step by step; a benchmark overrides its methods and counts their time by `spent`."""
+    """The run of one rank, step by step.
+
+    A benchmark overrides the methods of this class, and counts their time with the counter `spent`.
+    """
 
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
-    """The parts of the wall time; ``sync_s`` is added if ranks meet."""
+    """The names of the parts of the wall time; ``sync_s`` is added if the ranks meet after each step."""
 
     def __init__(self, settings: Settings, number: int, spent: TimeSpent | None = None) -> None:
         """Prepare a loop of at most `number` steps."""
@@ -119,36 +129,37 @@ class StepLoop:
         self._finish_s = 0.0
 
     def prepare(self) -> None:
-        """Do the work before the clock starts; observers have started."""
+        """Do the work that comes before the clock starts, when observers are already running."""
 
     def begin(self) -> None:
-        """Do the first work of the timed part."""
+        """Do the work that comes before the first step, while the clock is running."""
 
     def place(self, _number: int) -> tuple[str, int]:
         """Return the phase and the epoch of a step for the time log; steps and epochs count from 0."""
         return "train", 0
 
     def next_batch(self) -> Any:
-        """Return the next batch, or None at the end; the waiting time counts as ``next``."""
+        """Return the next batch, or None after the last batch; the waiting time counts as ``next``."""
         raise NotImplementedError
 
     def step(self, batch: Any) -> float | None:
-        """Run a step on a batch and return the loss, if there is one."""
+        """Run a step on a batch, and return the loss, or None if no network is trained."""
         raise NotImplementedError
 
     def after(self, number: int) -> None:
-        """Do the work after a step and its snapshot."""
+        """Do the work that comes after step `number` and after its snapshot."""
 
     def finish(self) -> None:
-        """Do the last work of the timed part, after the last step."""
+        """Do the work that comes after the last step, while the clock is running."""
 
     def settle(self) -> None:
-        """Do the work after the clock has stopped; observers are still running."""
+        """Do the work that comes after the clock has stopped, when observers are still running."""
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        """Run all steps and return the metrics of the run; the clock starts on all ranks together.
+        """Run all steps and return the metrics of the run; the clocks of all ranks start together.
 
-        `watched` is entered before the first access to the storage and left after the last one, outside the clock.
+        The context `watched` is entered before the clock starts and before the first access to the storage. The
+        context is left after the clock has stopped and after the last access to the storage.
         """
         with watched:
             self.prepare()
@@ -165,18 +176,21 @@ class StepLoop:
             wall_s = time.perf_counter() - start
             self.settle()
             with self._logged_barrier():
-                self.here.end()  # so that observers of a rank see the work of all ranks
+                self.here.end()  # waits for all ranks, so that the observers of each rank see the work of all ranks
         return self.metrics(wall_s)
 
     def meet(self, tensors: Sequence[Any] = ()) -> Sequence[Any]:
-        """Meet the other ranks by the method ``sync``; return the tensors, summed over the ranks if it does so."""
+        """Meet the other ranks by the method of the setting ``sync``.
+
+        Return the tensors summed over all ranks if the method sums tensors, else unchanged.
+        """
         if self.here.sync == "none":
             return tensors
         with self.spent.during("communicate" if self.here.adds_up else "barrier"):
             return self.here.meet(tensors)
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics of a run: its times, and the seconds and loss per step."""
+        """Return the raw metrics of a run: the wall time and its parts, and the seconds and the loss of each step."""
         parts, seconds = [*self.wall_parts], self.spent.seconds
         if self.here.sync != "none" and "sync_s" not in parts:
             parts.append("sync_s")
@@ -193,12 +207,12 @@ class StepLoop:
         }
 
     def saving_metrics(self) -> dict[str, Any]:
-        """Return the metrics of saving snapshots."""
+        """Return the number of requested snapshots, and the seconds of waiting for snapshots after the last step."""
         metrics = {"checkpoints_asked": self.number // self.settings["checkpoint"]["every"]} if self.saver else {}
         return {"checkpoint_finish_s": self._finish_s, **metrics}
 
     def _step(self, number: int) -> bool:
-        """Run step `number` and return True; return False if there is no batch for it."""
+        """Run step `number` and return True, or return False if no batch is left."""
         self.spent.at(*self.place(number), number)
         before = {part: self.spent.part_s(part) for part in self.per_step}
         with self.spent.during("next"):
@@ -225,15 +239,18 @@ class StepLoop:
         self._finish_s = self.spent.part_s("checkpoint_s") - before
 
     def _logged_barrier(self) -> AbstractContextManager[Any]:
-        """Return a context that logs a barrier outside the clock, to compare the clocks of several nodes."""
+        """Return a context that logs a barrier of all ranks, by which the clocks of several nodes can be compared.
+
+        The barrier is not part of the wall time.
+        """
         return self.spent.event("barrier") if self.here.size > 1 else nullcontext()
 
 
 @contextmanager
 def open_time_spent(request: RunRequest) -> Iterator[TimeSpent]:
-    """Yield the time counter of this rank, with a time log if the request asks for one.
+    """Yield the time counter of this rank, with a time log if the request names a file for it.
 
-    Logs that a killed run left at this path or beside it are removed, because no record names them.
+    Time logs of an earlier run that was killed are removed, because no record names these logs.
     """
     if not (file := request.get("timelog")):
         yield TimeSpent()

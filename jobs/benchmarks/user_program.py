@@ -1,4 +1,4 @@
-"""One run of a user's program: its arguments and environment, its output, its duration and its end."""
+"""Run a user's program once: fill in its arguments and environment, read its output, and measure its duration."""
 
 from __future__ import annotations
 
@@ -18,57 +18,70 @@ from jobs.system.programs import ProgramEnd, ProgramKeeper
 
 WORD = re.compile(r"\{([a-z_]+)\}")
 """The pattern of a placeholder such as ``{threads}``."""
-_OWN_VARIABLES = ("PYTHONSAFEPATH",)  # set by this project for its own processes
+_OWN_VARIABLES = ("PYTHONSAFEPATH",)  # variables for the processes of this project, which the program must not get
 _STDERR = 2
 _CHUNK = 1 << 16
-_KEPT_BYTES = 1 << 26  # end of the output, in which `benchmark.metric` is searched
-_LINE_BYTES = 1 << 16  # longest line that can mark the begin of the timed part
-_SHOWN = 300  # shown characters of the last line
+_KEPT_BYTES = 1 << 26  # bytes at the end of the output in which `benchmark.metric` is searched
+_LINE_BYTES = 1 << 16  # longest line in bytes that can mark the begin of the timed part
+_SHOWN = 300  # characters of the program's last line that an error message shows
 
 
 def fill_placeholders(text: str, values: Mapping[str, Any]) -> str:
-    """Return the text with values in place of placeholders; other words in braces stay unchanged."""
+    """Return the text with each placeholder replaced by its value; other words in braces stay unchanged."""
     return WORD.sub(lambda match: str(values[match[1]]) if match[1] in values else match[0], text)
 
 
 def read_printed_number(text: str, metric: str, matches: str) -> float:
-    """Return the number that `metric` finds in a program's output; raise ProgramError if there is none."""
+    """Return the number that the regular expression `metric` finds in a program's output.
+
+    If there are several numbers, `matches` (``last`` or ``median``) determines the result. Raises ProgramError if there
+    is no number.
+    """
     groups = re.findall(metric, text, re.MULTILINE)
     words = [group[0] if isinstance(group, tuple) else group for group in groups]
     try:
         numbers = [float(word.replace(",", "")) for word in words]
     except ValueError as error:
-        raise ProgramError(f"benchmark.metric={metric} found a text that is no number: {error}") from error
+        raise ProgramError(f"benchmark.metric={metric} matches a text that is no number: {error}") from error
     if not numbers:
-        raise ProgramError(f"benchmark.metric={metric} was not found in the output of the program")
+        raise ProgramError(f"no text in the program's output matches benchmark.metric={metric}")
     return numbers[-1] if matches == "last" else statistics.median(numbers)
 
 
 class ProgramRun:
-    """One run of a program: its supervising process, its output, and, after `run`, its results."""
+    """One run of a user's program under a supervising process; `run` sets the results."""
 
     ended: ProgramEnd
-    wall_s: float  # until its last process had ended
-    edges_ns: tuple[int, int]  # Unix times of its begin and its end
+    wall_s: float  # seconds until the last process of the program had ended
+    edges_ns: tuple[int, int]  # Unix times at which the program began and ended
 
     def __init__(
         self, own: Node, values: Mapping[str, Any], limit_s: float | None, mark_file: Path, **environment: str
     ) -> None:
-        """Start the supervising process; `own` has the benchmark's keys, `values` has those of the placeholders.
+        """Start the supervising process, which starts the program later.
 
-        `limit_s` is the time limit in seconds from now, None without a limit; `mark_file` is the file of `jobs.mark`;
-        `environment` is added to that of this process.
+        Parameters
+        ----------
+        own
+            The keys of the benchmark ``command``.
+        values
+            The values of the placeholders, by name.
+        limit_s
+            The time limit in seconds from now, which includes reading data into memory for a warm run; None without a
+            limit.
+        mark_file
+            The file in which `jobs.mark` notes the time.
+        environment
+            Variables that the program gets in addition to the variables of this process.
         """
         self.argv = [fill_placeholders(word, values) for word in own["argv"]]
         self._own, self._limit_s, self._mark_file = own, limit_s, mark_file
-        self._deadline_s = (
-            time.perf_counter() + limit_s if limit_s else float("inf")
-        )  # reading warm data into memory takes time
+        self._deadline_s = time.perf_counter() + limit_s if limit_s else float("inf")
         own_variables = {name: fill_placeholders(str(text), values) for name, text in own["environment"].items()}
         inherited = {name: text for name, text in os.environ.items() if name not in _OWN_VARIABLES}
-        self._printed, self._line = bytearray(), bytearray()  # the end of the output, and of its current line
+        self._printed, self._line = bytearray(), bytearray()  # the end of the output, and the current line
         self._begins = re.compile(own["begins"]) if own["begins"] else None
-        self._timed_from_s: float | None = None  # by `time.perf_counter`
+        self._timed_from_s: float | None = None  # begin of the timed part, as a time of `time.perf_counter`
         self._read, write = os.pipe()
         try:
             variables = {**inherited, **environment, **own_variables, MARK: str(mark_file)}
@@ -82,7 +95,7 @@ class ProgramRun:
         os.close(self._read)
 
     def run(self) -> None:
-        """Run the program and wait for all of its processes; its output goes to standard error."""
+        """Run the program and wait until all of its processes have ended; copy its output to standard error."""
         self._start_s, start_ns = time.perf_counter(), time.time_ns()
         self._keeper.begin()
         self._in_time = self._copy_output()
@@ -91,7 +104,7 @@ class ProgramRun:
         self.ended = self._keeper.wait()
 
     def require_well(self) -> None:
-        """Raise ProgramError if the program could not be started, failed, or was ended."""
+        """Raise ProgramError if the program could not be started, failed, was stopped, or took too long."""
         name, ended = self.argv[0], self.ended
         lines = [line.strip() for line in self._text.splitlines() if line.strip()]
         last_line = f": {lines[-1][:_SHOWN]}" if lines else ""
@@ -99,14 +112,15 @@ class ProgramRun:
             raise ProgramError(f"{name} cannot be started: {ended.error}")
         if ended.alive:
             names = ", ".join(ended.alive)
-            raise ProgramError(f"these processes cannot be ended, because a storage does not answer: {names}")
+            raise ProgramError(f"these processes cannot be killed, because a storage does not answer: {names}")
         if not self._in_time:
-            end_text = "" if ended.exit is None else f" (the program itself had ended after {ended.program_s:.1f} s)"
+            end_text = "" if ended.exit is None else f" (its first process had ended after {ended.program_s:.1f} s)"
             raise ProgramError(
-                f"still running after run_timeout_s={self._limit_s:g}, ended with all of its processes{end_text}"
+                f"{name} was still running after run_timeout_s={self._limit_s:g}; all of its processes were"
+                f" ended{end_text}"
             )
         if ended.stopped:
-            raise ProgramError(f"{name} was ended from outside")
+            raise ProgramError(f"{name} was stopped from outside")
         if ended.signal is not None:
             raise ProgramError(f"{name} was killed by signal {ended.signal}{last_line}")
         if ended.exit != 0:
@@ -114,20 +128,24 @@ class ProgramRun:
 
     @property
     def marked_s(self) -> float | None:
-        """Return the seconds from the begin of the timed part to the end; None if the begin is not marked.
+        """Return the duration of the timed part in seconds, or None if the program did not mark its begin.
 
-        Raises ProgramError if the program did not print the line that marks the begin.
+        The timed part lasts until the end of the program. Raises ProgramError if no printed line matches the setting
+        ``benchmark.begins``.
         """
         mark_s = self._timed_from_s if self._begins else _first_mark_s(self._mark_file)
         if self._begins and mark_s is None:
             raise ProgramError(
-                f"no printed line matches benchmark.begins={self._begins.pattern}: the begin of the timed part is"
-                " unknown; does the program write its lines at once? (PYTHONUNBUFFERED=1, python -u)"
+                f"no printed line matches benchmark.begins={self._begins.pattern}, so the begin of the timed part is"
+                " unknown; correct the expression, or turn off the program's output buffer (PYTHONUNBUFFERED=1)"
             )
         return None if mark_s is None else max(0.0, self._start_s + self.wall_s - mark_s)
 
     def printed(self) -> dict[str, float]:
-        """Return the printed number as a metric, empty without `metric`; raise ProgramError if it is not found."""
+        """Return the metric ``printed``: the number that ``benchmark.metric`` finds in the program's output.
+
+        The dictionary is empty if ``benchmark.metric`` is not set. Raises ProgramError if there is no such number.
+        """
         metric = self._own["metric"]
         return {"printed": read_printed_number(self._text, metric, self._own["matches"])} if metric else {}
 
@@ -136,7 +154,10 @@ class ProgramRun:
         return self._printed.decode(errors="replace")
 
     def _copy_output(self) -> bool:
-        """Copy the output to standard error until all processes have ended; return False if the time was up before."""
+        """Copy the program's output to standard error until all of its processes have ended.
+
+        If the time limit is exceeded, stop the processes, and return False.
+        """
         descriptors, in_time = [self._read, self._keeper.answer], True
         while self._keeper.answer in descriptors:
             remaining_s = self._deadline_s - time.perf_counter() if in_time else float("inf")
@@ -154,7 +175,10 @@ class ProgramRun:
         return in_time
 
     def _copy_chunk(self) -> bool:
-        """Copy one chunk of output, and search the line that begins the timed part; return False at the end."""
+        """Copy one chunk of output, and search it for the line that marks the begin of the timed part.
+
+        Return False if the output has ended.
+        """
         chunk = os.read(self._read, _CHUNK)
         os.write(_STDERR, chunk)
         self._printed += chunk
@@ -170,7 +194,10 @@ class ProgramRun:
 
 
 def _first_mark_s(path: Path) -> float | None:
-    """Return the time of the first mark, on the clock of `time.perf_counter`; None if there is no mark."""
+    """Return the time of the first mark in the file of `jobs.mark`, or None if the file has no mark.
+
+    The time is on the clock of `time.perf_counter`.
+    """
     try:
         words = path.read_text(encoding="ascii").split()
     except (FileNotFoundError, ValueError):

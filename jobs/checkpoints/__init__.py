@@ -1,1 +1,1 @@
-"""Snapshots of a training or of a run: saved, drained to a slower storage or a bucket, and restored."""
+"""Save the snapshots of a training, drain the snapshots to a slower storage or a bucket, and restore them."""

@@ -1,10 +1,11 @@
-"""Save snapshots of a training to one folder, or to a fast one that a background process drains to a slow one.
+"""Save snapshots of a training to one folder, or to a burst buffer: a fast folder that is drained to a slow storage.
 
-This module can be used alone, for folders with files of any kind. `BurstBuffer.save` returns when the snapshot is
-durable on the fast storage; a separate process (`jobs.checkpoints.drain_loop`) copies it to the slow one, even after
-the training has ended. `jobs.checkpoints.snapshots` describes the stored files, and in which order they are written.
+Other programs can use this module, too, because a snapshot is a folder with files of any kind. `BurstBuffer.save`
+returns when the snapshot is durable on the fast storage. A separate process (`jobs.checkpoints.drain_loop`) copies the
+snapshot to the slow storage, even after the training has ended. `jobs.checkpoints.snapshots` describes the stored files
+and the order in which they are written.
 
-It can be used by hand::
+To use a burst buffer by hand::
 
     python -m jobs.burst_buffer drain|list|restore|clear FAST SLOW
 """
@@ -36,17 +37,18 @@ _POLL_S, _POLL_BUCKET_S = 0.05, 0.5
 
 
 class DirectTarget:
-    """A checkpoint target of one folder with the newest snapshots of one training; it has the methods of `BurstBuffer`.
+    """A checkpoint target with only one folder, which has the newest `keep` snapshots of one training.
 
-    The folder is empty or belongs to an earlier training; it is made if only its last part is missing. Raises
-    FolderError for a folder that cannot be used (and leaves it unchanged), and RoomError if one snapshot does not fit.
+    This class has the methods of `BurstBuffer`. The folder must be empty, or have the snapshots of an earlier training.
+    The folder is made if its parent folder exists. Raises FolderError for a folder that cannot be used, without
+    changing the folder. Raises RoomError if one snapshot does not fit.
     """
 
     _slow: Snapshots | None = None
 
     def __init__(self, folder: Path | str, *, keep: int = 5, snapshot_bytes: int | None = None) -> None:
         if keep < 1:
-            raise ValueError("keep is 1 or more")
+            raise ValueError("keep must be 1 or more")
         self.fast, self._keep = Path(folder).resolve(), keep
         self._folder, self._saved = Folder(self.fast), list[Snapshot]()
         self._snapshots = Snapshots(self._folder)
@@ -58,7 +60,10 @@ class DirectTarget:
         self._sequence = max(map(sequence_number, names), default=0)
 
     def _prepare_stores(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
-        """Check the free room, mark the folder, remove incomplete snapshots of a dead trainer; return no names."""
+        """Check the free space, mark the folder, and remove incomplete snapshots of a dead trainer.
+
+        Return an empty list, because there is no slow storage with further snapshots.
+        """
         self._snapshots.require_room(snapshot_bytes)
         if marker is None:
             lease.write_marker(self._folder, ONLY, buffer_id)
@@ -66,16 +71,18 @@ class DirectTarget:
         return []
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Call `write` to fill a folder; return the durable snapshot after surplus ones are removed. Not thread-safe.
+        """Save a snapshot of this training step, and return it when it is durable; not thread-safe.
 
-        If `write` raises an error, or the storage is full (RoomError), there is no snapshot.
+        `write` is called with an empty folder, and must write the files of the snapshot to this folder. Then all but
+        the newest `keep` snapshots are removed. If `write` raises an error, no snapshot is saved. Raises RoomError if
+        the storage is full.
         """
         snapshot, start = self._new_snapshot(step, "only"), time.perf_counter()
         try:
             snapshot = self._write(snapshot, write)
         except Exception as error:
             if files.is_full(error):
-                raise RoomError(f"{self.fast} is full: {error}", "free some room, or keep fewer snapshots") from error
+                raise RoomError(f"{self.fast} is full: {error}", "free some space, or keep fewer snapshots") from error
             raise
         for name in self._snapshots.names()[: -self._keep]:
             self._snapshots.delete(name)
@@ -85,7 +92,7 @@ class DirectTarget:
 
     def _new_snapshot(self, step: int, where: Any) -> Snapshot:
         if step < 0:
-            raise ValueError("a step is not negative")
+            raise ValueError("step must not be negative")
         self._sequence += 1
         return Snapshot(
             new_snapshot_name(self._sequence, step), step, Path(), where, 0, clock.current_moment(), 0.0, 0.0, 0.0
@@ -103,7 +110,7 @@ class DirectTarget:
         return replace(snapshot, path=path, bytes=manifest.total_bytes, write_s=write_s)
 
     def wait_until_drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - a parameter of `BurstBuffer`
-        """Return True: a single folder has no drain."""
+        """Return True at once, because a single folder has no drain."""
         return True
 
     def report(self, training_ended: Moment | None = None) -> list[dict[str, Any]]:
@@ -111,28 +118,29 @@ class DirectTarget:
         return [restart.snapshot_times(snapshot, None, training_ended) for snapshot in self._saved]
 
     def troubles(self) -> tuple[str, ...]:
-        """Return no messages: an error of this target is raised in the training."""
+        """Return no messages, because every error of a single folder is raised in the training."""
         return ()
 
     def helpers(self) -> list[int]:
-        """Return no process ids: no other process works for this training."""
+        """Return no process ids, because a single folder needs no other process."""
         return []
 
     def close(self) -> None:
-        """Release the folders."""
+        """Release the locks of the folders."""
         self._locks.close()
 
 
 class BurstBuffer(DirectTarget):
-    """A checkpoint target of two stores, a fast and a slow one, with the newest snapshots of one training.
+    """A checkpoint target with a fast folder and a slow store, for the newest snapshots of one training.
 
     Parameters
     ----------
     fast, slow
-        Folders that are empty or belong to an earlier training; they are made if only their last part is missing.
-        `slow` may be the address of a bucket, see `jobs.store.bucket.Bucket`.
+        Folders that are empty or have snapshots of an earlier training. A folder is made if its parent folder exists.
+        `slow` may also be the address of a bucket, see `jobs.store.bucket.Bucket`.
     snapshot_bytes
-        Size of one snapshot in bytes, if known; then too little room is an error before the first snapshot.
+        Size of one snapshot in bytes, or None if unknown. With a known size, the free space is checked before the first
+        snapshot.
     options
         Options of the drain, see `jobs.checkpoints.drain_loop.DrainOptions`: ``keep``, ``bandwidth_mb_per_s``,
         ``streams``, ``attempts``, ``backoff_s``, ``backoff_max_s``.
@@ -140,9 +148,10 @@ class BurstBuffer(DirectTarget):
     Raises
     ------
     FolderError
-        A folder is missing, in use, of a newer version or belongs to another user; it is unchanged.
+        A folder is missing, is in use, was made by a newer version, or belongs to another user. The folder is not
+        changed.
     RoomError
-        One snapshot does not fit.
+        A store has no space for one snapshot.
     """
 
     _slow: Snapshots
@@ -167,9 +176,12 @@ class BurstBuffer(DirectTarget):
         self._drainer.poke()
 
     def _prepare_stores(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
-        """Check the free room, mark both stores, remove incomplete snapshots; return the names on the slow one."""
+        """Check the free space, mark both stores, and remove incomplete snapshots of a dead trainer.
+
+        Return the names of the snapshots in the slow store.
+        """
         session = secrets.token_hex(8) if isinstance(self.slow, Bucket) else None
-        # A listing must not wait long for a bucket that does not answer.
+        # This store lists a bucket without retries, so that a bucket that does not answer delays the training little.
         store_to_list = Snapshots(Bucket.at(str(self.slow), retries=0)) if isinstance(self.slow, Bucket) else self._slow
         self._sides = SnapshotSides(self._snapshots, store_to_list, buffer_id, self._keep, session)
         names = [*self._slow.states()]
@@ -178,13 +190,13 @@ class BurstBuffer(DirectTarget):
         if marker is None or session:
             lease.write_marker(self.slow, "slow", buffer_id, session=session)
         self._snapshots.recover()
-        facts = {"options": asdict(self.options), "session": session}  # for the drainer
+        facts = {"options": asdict(self.options), "session": session}  # facts in the marker that the drainer reads
         if marker is None or session or marker.get("options") != facts["options"]:
             self._with_room(lambda: lease.write_marker(self._folder, "fast", buffer_id, **facts))
         return names
 
     def _with_room(self, act: Callable[[], _T]) -> _T:
-        """Return the result of `act`; while the fast storage is full, remove a copy there and call `act` again."""
+        """Call `act` and return its result; while the fast storage is full, remove a drained snapshot and try again."""
         while True:
             try:
                 return act()
@@ -193,23 +205,24 @@ class BurstBuffer(DirectTarget):
                     raise
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Save a snapshot and return it when it is durable; not thread-safe.
+        """Save a snapshot of this training step, and return it when it is durable on the fast storage; not thread-safe.
 
         Parameters
         ----------
         write
-            Receives an empty folder and writes the files there; called again, with an empty folder, if the fast
-            storage was full.
+            Function that is called with an empty folder and must write the files of the snapshot to this folder. If
+            the fast storage is full, the function is called again later, with an empty folder.
 
         Raises
         ------
         RoomError
-            There is no room and the drain cannot make any: the slow storage fails, or one snapshot is too large.
+            The fast storage is full, and the drain cannot free space, because the slow storage fails or one snapshot
+            is too large.
         NotOursError
-            Another trainer has opened the bucket; the snapshot is durable on the fast storage, and stays there until
-            this training has ended.
+            Another trainer has opened the bucket. The snapshot is durable on the fast storage, and is not drained
+            before this training has ended.
         Exception
-            Any error that `write` raises; then there is no snapshot.
+            `write` has raised this error, and no snapshot is saved.
         """
         snapshot, start = self._new_snapshot(step, "fast"), time.perf_counter()
         snapshot = self._stage(snapshot, write)
@@ -224,7 +237,7 @@ class BurstBuffer(DirectTarget):
         return snapshot
 
     def _stage(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
-        """Write a snapshot to the fast storage and return it; whenever the storage is full, make room and try again."""
+        """Write a snapshot to the fast storage; whenever the storage is full, free space and try again."""
         waited_s, full = 0.0, None
         while True:
             if files.free_bytes(self.fast) >= (self._expected or 0):
@@ -244,7 +257,8 @@ class BurstBuffer(DirectTarget):
     def _wait_for_room(self, full: Exception | None) -> float:
         """Wait until the drainer has copied one more snapshot to the slow storage; return the waiting time in seconds.
 
-        `full` is the error of the last attempt to write; it may come from another storage, where this cannot make room.
+        `full` is the error of the last attempt to write. If the fast storage has no snapshot that could be removed,
+        RoomError is raised from `full`.
         """
         start = time.perf_counter()
         pending = self._sides.left()
@@ -257,18 +271,18 @@ class BurstBuffer(DirectTarget):
             has_ended = self._drainer.ended()
             if new := [trouble for trouble in self.troubles() if trouble not in complaints]:
                 complaints += new
-                warnings.warn(f"waiting for room on {self.fast}: {'; '.join(new)}", DrainWarning, stacklevel=2)
+                warnings.warn(f"waiting for free space on {self.fast}: {'; '.join(new)}", DrainWarning, stacklevel=2)
             if has_ended:
                 raise RoomError(
-                    f"{self.fast} is full and the drain does not go on: {'; '.join(complaints)}",
-                    f"nothing is lost: mend {self.slow}",
+                    f"{self.fast} is full and the drain has stopped: {'; '.join(complaints)}",
+                    f"repair {self.slow}; no saved snapshot is lost",
                 )
             clock.wait(self._poll_s)
         self._troubles = complaints
         return time.perf_counter() - start
 
     def troubles(self) -> tuple[str, ...]:
-        """Return the messages about failures since the last save, or since the last call."""
+        """Return messages about failures of the drain since the last call of this method or of `save`."""
         events, self._offset = self._journal.read(DrainFailure, self._offset)
         reasons = [event["reason"] for event in events if event["event"] == "displaced"]
         self._displaced = reasons[0] if reasons else self._displaced
@@ -278,21 +292,24 @@ class BurstBuffer(DirectTarget):
         return tuple(dict.fromkeys(troubles))
 
     def latest(self) -> Path | None:
-        """Return the folder of the newest complete and verified snapshot, the fast copy first; None without one."""
-        return self._with_room(
-            lambda: restart.latest_snapshot(self.fast, self.slow)
-        )  # a copy in a bucket is copied to FAST
+        """Return the folder with the files of the newest complete snapshot, or None if there is no such snapshot.
+
+        All files of the snapshot are verified first. A copy on the fast storage is preferred. A copy in a bucket is
+        copied to the fast storage.
+        """
+        return self._with_room(lambda: restart.latest_snapshot(self.fast, self.slow))
 
     def wait_until_drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage, and return True.
 
-        Return False after `timeout_s`, if the drainer gave up, or if it found a snapshot of this training damaged;
-        `troubles` returns the reason.
+        Return False after `timeout_s`, if the drainer has given up, or if a snapshot of this training is damaged. If
+        the drain has failed, `troubles` returns the reason.
         """
         start = time.monotonic()
         self._drainer.poke()
         while True:
-            has_ended = self._drainer.ended()  # asked first, so that its last snapshot counts
+            # The drainer is checked before the snapshots, so that the last snapshot of an ended drainer counts.
+            has_ended = self._drainer.ended()
             pending = self._sides.left()
             if not pending or has_ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
                 break
@@ -306,15 +323,16 @@ class BurstBuffer(DirectTarget):
         Parameters
         ----------
         training_ended
-            None if the training is still running.
+            The end of the training, or None if the training is still running.
 
         Returns
         -------
         list
-            Per snapshot ``blocked_s write_s waited_s drain_s exposed_s durable_fast_s durable_slow_s``, ``bytes``,
-            ``retries`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable times
-            count from the call of `save`. None: the snapshot is not yet durable; or the time is unknown, because the
-            drainer was killed at its end, or the machine was rebooted in between.
+            For each snapshot the keys ``blocked_s write_s waited_s drain_s exposed_s durable_fast_s durable_slow_s``,
+            ``bytes``, ``retries`` and ``troubles``. ``exposed_s`` is the part of the drain after the end of the
+            training. ``durable_fast_s`` and ``durable_slow_s`` count from the call of `save`. A value is None if the
+            snapshot is not yet durable on the slow storage, or if the time is unknown. A time is unknown if the drainer
+            was killed before it wrote the time, or if the machine was rebooted in between.
         """
         events = {event["name"]: event for event in self._journal.read(DrainedSnapshot)[0]}
         return [
@@ -325,19 +343,22 @@ class BurstBuffer(DirectTarget):
         ]
 
     def _committed(self, name: str) -> Drain | None:
-        """Return the drain of a snapshot from its manifest; needed if the drainer died before it wrote its journal."""
+        """Return the times of a snapshot's drain from its manifest on the slow storage, or None without a manifest.
+
+        The manifest is needed if the drainer died before it wrote to its journal.
+        """
         try:
             return drain_process.drain_of_manifest(self._slow.find(name))
         except (OSError, JobError):
             return None
 
     def helpers(self) -> list[int]:
-        """Return the process id of the drainer, while it runs."""
+        """Return the process id of the drainer in a list, which is empty if the drainer is not running."""
         return self._drainer.pids()
 
     def close(self) -> None:
-        """Release the folders; the drainer continues alone until all snapshots are drained."""
+        """Release the locks of the folders; the drainer continues alone until all snapshots are drained."""
         if self._displaced:
-            self._drainer.poke()  # the last drainer has ended; a new one may drain the remaining snapshots now
+            self._drainer.poke()  # starts a new drainer, which may drain the remaining snapshots after this training
         self._drainer.leave()
         super().close()

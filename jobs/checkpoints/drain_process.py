@@ -1,6 +1,7 @@
-"""The drainer as its trainer sees it: a process that is started, notified of new snapshots, and left running.
+"""Start the drainer process of a burst buffer, notify the drainer of new snapshots, and read the drainer's journal.
 
-Drainers write a journal, one line of JSON per event. It is information only: the manifests decide.
+The trainer starts the drainer and leaves it running when the training ends. A drainer writes a journal with one line of
+JSON per event. The journal is only information for people and records; the manifests decide which snapshots exist.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from jobs.store.folder import Folder
 from jobs.system import files, untrusted
 from jobs.system.clock import Moment
 
-_LONGEST_LOG_END = 300  # characters: the last lines of a traceback
+_LONGEST_LOG_END = 300  # characters at the end of the log that a message shows: the last lines of a traceback
 _ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "jobs.burst_buffer", "drain", "--follow")
-# A deleted Popen warns if its process still runs. Drainers do so by design; ended ones are removed at the next start.
+# Processes of drainers that may still run. The list keeps the Popen objects alive, because Python prints a warning when
+# the Popen object of a running process is deleted. The next start of a drainer removes ended processes from the list.
 left_running: list[subprocess.Popen[bytes]] = []
 
 
 @atexit.register
 def _forget() -> None:
-    """Prevent warnings about drainers that still run: they outlive their trainer by design."""
+    """Prevent Python's warnings about drainers that still run, because drainers outlive their trainer by design."""
     for process in left_running:
         process.returncode = process.poll() or 0
 
 
 class Drainer:
-    """The handle of one process that drains `fast` to `slow`; the process outlives the trainer."""
+    """The trainer's handle of the drainer, a process that drains `fast` to `slow` and outlives the trainer."""
 
     def __init__(self, fast: Folder, slow: Folder | Bucket) -> None:
         self._fast, self._slow = fast, slow
@@ -48,14 +50,15 @@ class Drainer:
     def poke(self) -> None:
         """Notify the drainer of a new snapshot; start the drainer if it is not running.
 
-        A failed start is a complaint, not an error: the snapshot is durable, and a later process can drain it.
+        If the drainer cannot be started, no error is raised, but `complaints` returns a message. The snapshot is
+        durable, and a later drainer can drain the snapshot.
         """
         try:
             if self.ended():
                 self._start()
             self._wake()
         except OSError as error:
-            self._complaints.append(f"the drainer does not start: {error}")
+            self._complaints.append(f"the drainer cannot be started: {error}")
 
     def ended(self) -> bool:
         """Return whether no drainer of this trainer is running."""
@@ -64,12 +67,15 @@ class Drainer:
         code = self._process.poll()
         if code is None:
             return False
-        self._complaints.append(f"the drainer ended with code {code}: {self._end_of_log()}")
+        self._complaints.append(f"the drainer ended with exit code {code}: {self._end_of_log()}")
         self.leave()
         return True
 
     def _end_of_log(self) -> str:
-        """Return the end of the drainer's log, because log and folder may be deleted before anybody reads it."""
+        """Return the end of the drainer's log.
+
+        A message shows this text, because the log may be deleted before anybody reads the log.
+        """
         log = self._fast.root / LOG_NAME
         with suppress(OSError):
             return (
@@ -78,17 +84,17 @@ class Drainer:
         return f"{log} cannot be read"
 
     def pids(self) -> list[int]:
-        """Return the process id as a list; empty if no drainer was running at the last check."""
+        """Return the drainer's process id in a list, which is empty if no drainer was running at the last check."""
         return [] if self._process is None else [self._process.pid]
 
     def complaints(self) -> list[str]:
-        """Return the complaints about the process since the last call."""
+        """Return the messages about failures of the drainer's process since the last call."""
         self.ended()
         complaints, self._complaints = self._complaints, []
         return complaints
 
     def leave(self) -> None:
-        """Close the pipe: the process then ends by itself after its work."""
+        """Close the pipe to the drainer, which then ends by itself after its work."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         self._process = None
@@ -102,34 +108,34 @@ class Drainer:
                 stdout=log,
                 stderr=log,
                 cwd=_ROOT,
-                start_new_session=True,  # Ctrl-C and the end of the terminal must not end it
+                start_new_session=True,  # Ctrl-C and the end of the terminal must not end the drainer
             )
         left_running.append(self._process)
         if self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
 
     def _wake(self) -> None:
-        # A full pipe wakes the drainer just as well; `ended` finds a broken one.
+        # If the pipe is full, its bytes wake the drainer, too. If the pipe is broken, `ended` finds the drainer's end.
         if self._process is not None and self._process.stdin is not None:
             with suppress(BlockingIOError, BrokenPipeError):
                 os.write(self._process.stdin.fileno(), b"\n")
 
 
 class DrainEvent(TypedDict):
-    """An event of the journal: its kind, its time (seconds since 1970, for people), and keys of its kind."""
+    """An event in the journal of a drainer: the kind of the event, and its time; subclasses have further keys."""
 
-    event: str
-    at: float
+    event: str  # kind of the event, such as ``committed`` or ``failed``
+    at: float  # seconds since 1970, for people only
 
 
 class DrainFailure(DrainEvent):
-    """A failure, with its reason."""
+    """A failure of the drain in the journal, with its reason."""
 
     reason: str
 
 
 class Drain(TypedDict):
-    """The drain of a snapshot that has reached the slow storage: its begin, its end, and earlier failures."""
+    """The drain of one snapshot to the slow storage: the begin, the end, and the number of earlier failures."""
 
     started: Moment
     ended: Moment
@@ -137,13 +143,13 @@ class Drain(TypedDict):
 
 
 class DrainedSnapshot(DrainEvent, Drain):
-    """A snapshot that has reached the slow storage."""
+    """The event in the journal that a snapshot is complete on the slow storage."""
 
     name: str
 
 
 class _DrainFacts(TypedDict):
-    """The facts of the drain in a manifest on the slow storage."""
+    """The facts about the drain that a manifest on the slow storage has."""
 
     drain_started: Moment
     drain_retries: int
@@ -154,13 +160,13 @@ _Kind = TypeVar("_Kind", bound=DrainEvent)
 
 
 class DrainJournal:
-    """The journal of the drainers of a fast folder."""
+    """The journal file to which the drainers of a fast folder append their events."""
 
     def __init__(self, fast: Path) -> None:
         self.path = fast / JOURNAL_NAME
 
     def tell(self, event: str, **facts: Any) -> None:
-        """Append an event, durably; the event is lost if the storage is full."""
+        """Append an event to the journal and flush the file; if the storage is full, the event is lost."""
         line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
         with suppress(OSError), files.open_to_append(self.path) as file:
             file.write(line.encode())
@@ -168,7 +174,10 @@ class DrainJournal:
             os.fsync(file.fileno())
 
     def read(self, kind: type[_Kind], offset: int = 0) -> tuple[list[_Kind], int]:
-        """Return the events of a kind after a byte offset, and the offset of the end; other lines are skipped."""
+        """Return the events of a kind after a byte offset of the journal, and the offset of the journal's end.
+
+        Lines that are no events of this kind are skipped.
+        """
         try:
             data = files.read_file(self.path)[offset:]
         except OSError:
@@ -182,13 +191,16 @@ class DrainJournal:
 
 
 def last_reason(fast: Path) -> str:
-    """Return the reason why the last attempt to drain a folder failed."""
+    """Return the reason for the last failed attempt to drain a fast folder, or ``unknown`` without such a reason."""
     reasons = [event["reason"] for event in DrainJournal(fast).read(DrainFailure)[0] if event["event"] == "failed"]
     return reasons[-1] if reasons else "unknown"
 
 
 def drain_of_manifest(manifest: Manifest | None) -> Drain | None:
-    """Return the drain of a snapshot from its manifest on the slow storage; None if the manifest lacks it."""
+    """Return the times of a snapshot's drain from the snapshot's manifest on the slow storage.
+
+    The result is None if there is no manifest, or if the manifest has no such times.
+    """
     if manifest is None or reading.type_fault(manifest.facts, _DrainFacts):
         return None
     facts = manifest.facts

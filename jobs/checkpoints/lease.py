@@ -1,6 +1,6 @@
-"""The lease on a store of snapshots: its marker names the owner, and locks keep two users of a folder apart.
+"""The lease on a store of snapshots: a marker names the owner of the store, and locks keep a second user out.
 
-A bucket has no locks: its marker names the session of the trainer that opened it last.
+A bucket has no locks. Instead, the marker of a bucket names the session of the trainer that opened the bucket last.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ SCHEMA = 1
 MARKER_NAME = ".tfio-burst-buffer.json"
 JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
 LOG_NAME = ".tfio-burst-buffer.log"
-ONLY = "only"  # role of the one folder of a training without a burst buffer
-CLEAR_TIMEOUT_S = 300.0  # enough for a drainer that copies 704 MB to a disk and reads them back
-_OWN_PREFIXES = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: temporary files of a marker
+ONLY = "only"  # role of the folder of a training that has no burst buffer
+CLEAR_TIMEOUT_S = 300.0  # seconds that are enough for a drainer to copy 704 MB to a disk and to read them back
+_OWN_PREFIXES = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second prefix is that of temporary markers
 _MARKER_LONGEST = 1 << 16
-_TRAINER_WAIT_S = 5.0  # an ending drainer holds the trainer's lock while it removes incomplete snapshots
+_TRAINER_WAIT_S = 5.0  # seconds, because an ending drainer holds the trainer's lock to remove incomplete snapshots
 _OTHER_FOLDERS_CURE = (
     "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
 )
 
 
 class Marker(TypedDict):
-    """The content of a marker; only a fast folder has ``options`` (of the drain)."""
+    """The content of a marker file; only the marker of a fast folder has ``options``, which are those of the drain."""
 
-    id: str
+    id: str  # id of the burst buffer
     role: Literal["fast", "slow", "only"]
     options: NotRequired[Any]
-    session: NotRequired[str | None]  # of the trainer that opened a bucket last
+    session: NotRequired[str | None]  # session of the trainer that opened a bucket last
 
 
 def read_marker(store: Folder | Bucket) -> Marker | None:
-    """Return the marker of a store, None for an empty store; raise FolderError for a store of another kind."""
+    """Return the marker of a store, or None if the store is empty.
+
+    Raises FolderError if the store has other files, belongs to another user, or has an invalid marker.
+    """
     try:
         if fault := store.distrust():
             raise FolderError(fault, _OTHER_FOLDERS_CURE)
@@ -65,50 +68,54 @@ def read_marker(store: Folder | Bucket) -> Marker | None:
     except untrusted.UntrustedError as error:
         raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     except reading.NewerFileError as error:
-        cure = "use the newer version, or a new folder"
+        cure = "use the newer version of tfio-campaign, or a new folder"
         raise FolderError(f"{store}/{MARKER_NAME} has {error}, newer than {SCHEMA}", cure) from error
 
 
 def _refuse_other_files(store: Folder | Bucket) -> None:
     if isinstance(store, Folder) and not store.root.is_dir():
         missing = next((folder for folder in reversed(store.root.parents) if not folder.exists()), store.root)
-        raise FolderError(f"{missing} is missing", "make it, or mount its file system")
+        raise FolderError(f"{missing} is missing", "make the folder, or mount its file system")
     if isinstance(store, Folder):
         other_files = [name for name in store.names() if not name.startswith(_OWN_PREFIXES)]
-    else:  # incomplete snapshots are no other files: the last requests of a killed drainer may arrive late
+    else:  # incomplete snapshots are allowed, because the last requests of a killed drainer may arrive late
         own = {f"{name}/{key}" for name, objects in store.folders(is_snapshot_name, ()).items() for key in objects}
         other_files = sorted(store.entries().keys() - own) or Snapshots(store).names()
     if other_files:
         raise FolderError(
-            f"{store} cannot be used for snapshots: it has other files, {len(other_files)} in all, such as"
-            f" {visible(other_files[0])}",
-            "name an empty folder or prefix, or a new one below it",
+            f"{store} cannot be used for snapshots, because it has other files, such as {visible(other_files[0])}"
+            f" ({len(other_files)} in all)",
+            "name an empty folder or prefix, or a new folder below it",
         )
 
 
 def identify_pair(fast: Folder, slow: Folder | Bucket) -> tuple[str, Marker | None]:
-    """Return the id of the burst buffer of two stores, and the marker of the fast one (None if it is new).
+    """Return the id of the burst buffer of two stores, and the marker of the fast folder (None for a new folder).
 
-    A new fast folder joins the buffer of the slow store, because local disks are new in every job.
-
-    Raises FolderError if the stores cannot form one burst buffer; nothing is changed.
+    A new fast folder joins the burst buffer of the slow store, because the local disks of a node are new in every job.
+    Raises FolderError, without changing a store, if the two stores cannot form one burst buffer.
     """
     _require_apart(fast, slow)
     fast_marker, slow_marker = _marker_in_role(fast, "fast"), _marker_in_role(slow, "slow")
     if fast_marker and not slow_marker:
         raise FolderError(
-            f"{slow} is empty, and {fast} was drained to a store with a marker",
-            "mount the slow storage, or name the earlier bucket and prefix; for a new slow side, name a new fast one"
-            f" (if the slow storage is lost, whole snapshots are in {fast}/NAME/files)",
+            f"{slow} is empty, but {fast} was drained to a store with a marker",
+            "mount the slow storage, or name the earlier bucket and prefix; for a new slow storage, name a new fast"
+            f" folder (if the slow storage is lost, complete snapshots are in {fast}/NAME/files)",
         )
     if fast_marker and slow_marker and fast_marker["id"] != slow_marker["id"]:
-        raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two sides of one, or new ones")
+        raise FolderError(
+            f"{fast} and {slow} belong to two burst buffers",
+            "name the fast and the slow storage of one burst buffer, or new folders",
+        )
     return slow_marker["id"] if slow_marker else secrets.token_hex(8), fast_marker
 
 
 def _require_apart(fast: Folder, slow: Folder | Bucket) -> None:
     if isinstance(slow, Folder) and (fast.root.is_relative_to(slow.root) or slow.root.is_relative_to(fast.root)):
-        raise FolderError(f"{fast} and {slow} contain one another", "name two folders, on two storages")
+        raise FolderError(
+            f"{fast} and {slow} are the same folder, or one is inside the other", "name two folders, on two storages"
+        )
 
 
 def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
@@ -120,22 +127,28 @@ def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
 
 
 def write_marker(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any) -> None:
-    """Write the marker of a store."""
+    """Write the marker of a store; `facts` are its further keys, such as ``options`` and ``session``."""
     store.put(MARKER_NAME, json.dumps({"schema": SCHEMA, "id": buffer_id, "role": role, **facts}).encode())
 
 
 def require_owner(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
-    """Raise NotOursError if a store does not belong to the buffer, perhaps because its file system was unmounted."""
+    """Raise NotOursError if a store does not belong to the burst buffer, or to the `session` of the trainer.
+
+    A folder has no marker, for example, if its file system was unmounted.
+    """
     marker = read_marker(store)
     if marker is None or marker["id"] != buffer_id:
         cure = "mount its file system again" if isinstance(store, Folder) else "give each training its own prefix"
         raise NotOursError(f"{store} does not belong to this burst buffer any more", cure)
     if session and marker.get("session") != session:
-        raise NotOursError(f"{store} has been taken by another trainer", "give each training its own prefix")
+        raise NotOursError(f"another trainer has opened {store}", "give each training its own prefix")
 
 
 def folder_lock(folder: Folder, user: str) -> FileLock:
-    """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; a file system must support locks."""
+    """Return the lock that a `user` (``trainer`` or ``drainer``) of a folder must hold; the lock is not acquired yet.
+
+    The file system must support locks.
+    """
     return FileLock(folder.root / _lock_name(user), fallback_to_soft=False)
 
 
@@ -144,10 +157,11 @@ def _lock_name(user: str) -> str:
 
 
 def hold_stores(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Marker | None]:
-    """Lock a trainer's stores; make folders if only their last part is missing. `slow` is None for one store.
+    """Lock the folders of a trainer, and make a missing folder if its parent folder exists.
 
-    Returns the stack that releases the locks, the buffer's id, and the fast folder's marker (None if it is new). Raises
-    FolderError if the stores are in use or cannot form one buffer, or a file system is read-only or has no locks.
+    `slow` is None if the trainer uses no burst buffer. Return an exit stack that releases the locks, the id of the
+    burst buffer, and the marker of the fast folder (None for a new folder). Raises FolderError if a folder is in use,
+    if the stores cannot form one burst buffer, or if a file system is read-only or has no locks.
     """
 
     def check_pair() -> tuple[str, Marker | None]:
@@ -158,8 +172,8 @@ def hold_stores(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, 
     folders = [store for store in (slow, fast) if isinstance(store, Folder)]
     with _make_missing(folders) as new_folders, ExitStack() as locks:
         try:
-            check_pair()  # before the locks, which would change another user's folder
-        except FolderError as error:  # another training that runs has a cure of its own
+            check_pair()  # checks before locking, because lock files would change another user's folder
+        except FolderError as error:  # if another training is running, say so instead
             if locked := [folder for folder in folders if is_locked(folder, "trainer")]:
                 raise _in_use(locked[0]) from error
             raise
@@ -167,16 +181,20 @@ def hold_stores(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, 
             locks.callback(acquire_lock(folder, "trainer", _TRAINER_WAIT_S).release)
         for folder in folders:
             for name in folder.names():
-                if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # left by a dead trainer
+                if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # of a dead trainer
                     folder.delete(name)
-            files.open_to_append(folder.root / _lock_name("drainer")).close()  # now, while there is room
-        pair_facts = check_pair()  # after the locks: now no other process can interfere
+            # The drainer's lock file is made now, because later the storage may be full.
+            files.open_to_append(folder.root / _lock_name("drainer")).close()
+        pair_facts = check_pair()  # checks again after locking, when no other process can change the stores
         new_folders.pop_all()
         return locks.pop_all(), *pair_facts
 
 
 def _make_missing(folders: Sequence[Folder]) -> ExitStack:
-    """Make the folders of which only the last part is missing; return the stack that removes them while empty."""
+    """Make the missing folders whose parent folders exist.
+
+    Return an exit stack that removes the new folders again, if they are still empty.
+    """
     with ExitStack() as new_folders:
         for root in [folder.root for folder in folders]:
             if root.parent.is_dir() and not root.exists():
@@ -187,7 +205,7 @@ def _make_missing(folders: Sequence[Folder]) -> ExitStack:
 
 
 def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):  # it is gone, or is not empty
+    with suppress(OSError):  # the folder does not exist any more, or is not empty
         files.remove_empty(folder)
 
 
@@ -196,28 +214,33 @@ def _in_use(folder: Folder) -> FolderError:
 
 
 def acquire_lock(folder: Folder, user: str, timeout_s: float) -> FileLock:
-    """Return the acquired lock of a folder's `user`; raise FolderError if it is in use or locks do not work."""
+    """Acquire and return the lock of a `user` (``trainer`` or ``drainer``) of a folder, within `timeout_s` seconds.
+
+    Raises FolderError if another process holds the lock, or if the file system has no locks.
+    """
     file_lock = folder_lock(folder, user)
     try:
         file_lock.acquire(timeout=timeout_s)
     except Timeout as error:
         if user == "drainer":
-            raise FolderError(f"a drainer is still at work in {folder}", "wait for it to end, or end it") from error
+            raise FolderError(
+                f"a drainer is still working in {folder}", "wait until the drainer has ended, or end it"
+            ) from error
         raise _in_use(folder) from error
     except OSError as error:
-        cure = "mount it writable and with locks (Lustre: -o flock)"
+        cure = "mount the file system writable and with locks (Lustre: -o flock)"
         raise FolderError(f"cannot lock {file_lock.lock_file}: {error.strerror}", cure) from error
     return file_lock
 
 
 @contextmanager
 def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
-    """Wait for the lock that a folder's drainer holds, and hold it; yield whether the folder is still there.
+    """Wait for the lock of a folder's drainer, hold the lock, and yield whether the folder still exists.
 
-    `folder_lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
-    from `hold_stores` until `clear_stores`, which removes it last.
+    This function does not use `folder_lock`, which would make a removed folder and its lock file again. The lock file
+    exists from `hold_stores` until `clear_stores`, which removes the lock file last. For a bucket, no lock is held.
 
-    A bucket has no lock. Raises FolderError if the lock file is missing in a folder with a marker.
+    Raises FolderError if a folder has a marker but no lock file.
     """
     with ExitStack() as stack:
         if isinstance(store, Bucket):
@@ -230,7 +253,10 @@ def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
 
 
 def is_locked(folder: Folder, user: str) -> bool:
-    """Return whether a ``trainer`` or ``drainer`` holds its lock on a folder; a drainer outlives its trainer."""
+    """Return whether a `user` (``trainer`` or ``drainer``) holds its lock on a folder.
+
+    A drainer may still hold its lock after its trainer has ended.
+    """
     with suppress(OSError), ExitStack() as stack:
         descriptor = files.open_file(folder.root / _lock_name(user), os.O_RDWR)
         stack.callback(os.close, descriptor)
@@ -242,29 +268,31 @@ def is_locked(folder: Folder, user: str) -> bool:
 
 
 def _wait_for_drainer_lock(folder: Folder) -> int | None:
-    """Return the open and locked file of a folder's drainer lock; None if the folder was removed."""
+    """Return the file descriptor of a folder's drainer lock when it is locked, or None if the folder was removed."""
     path = folder.root / _lock_name("drainer")
     while True:
         try:
             descriptor = files.open_file(path, os.O_RDWR)
         except FileNotFoundError:
             if (folder.root / MARKER_NAME).exists():
-                raise FolderError(f"{path} is missing", "make it anew, empty") from None
+                raise FolderError(f"the lock file {path} is missing", "make an empty file of this name") from None
             return None
         with ExitStack() as unless_locked:
             unless_locked.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:  # 0 if it was removed during the wait
+            if os.fstat(descriptor).st_nlink:  # 0 if the lock file was removed during the wait
                 unless_locked.pop_all()
                 return descriptor
 
 
 def clear_stores(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S) -> None:
-    """Remove the snapshots of a finished training and the markers of its stores, the fast store first.
+    """Remove the snapshots of a finished training, and then the markers of its stores.
 
-    The fast folder is emptied first, so that a running drainer has nothing left to do; then this waits for its end.
-    Raises FolderError, before any change, for a store that is in use, of a newer version or another user's; and at the
-    end if snapshots could not be removed: then the markers of all stores stay.
+    `stores` has the fast store first. The fast folder is emptied first, so that a running drainer has nothing left to
+    do and ends. Then this function waits for the drainer's end, at most `timeout_s` seconds.
+
+    Raises FolderError, before any change, if a store is in use, was made by a newer version, or belongs to another
+    user. Raises FolderError, too, if snapshots could not be removed; then the markers of all stores stay.
     """
     markers = {store: read_marker(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
     snapshots = {store: Snapshots(store) for store, marker in markers.items() if marker or isinstance(store, Folder)}
@@ -277,23 +305,22 @@ def clear_stores(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIM
         for folder in folders:
             _empty(snapshots[folder])
             locks.callback(acquire_lock(folder, "drainer", timeout_s).release)
-        if remaining := [
-            line for store_snapshots in snapshots.values() for line in _empty(store_snapshots)
-        ]:  # once more, for the copy that a drainer has made
+        # The stores are emptied once more, because the drainer may have made a copy meanwhile.
+        if remaining := [line for store_snapshots in snapshots.values() for line in _empty(store_snapshots)]:
             raise FolderError(
                 f"these snapshots could not be removed: {'; '.join(remaining)}",
-                "remove them by hand, then clear again",
+                "remove these snapshots by hand, then clear the stores again",
             )
         for store in snapshots:
             if isinstance(store, Bucket):
                 store.delete(MARKER_NAME)
         for folder in folders:
             remove_ours(folder)
-            _remove_empty(folder.root)  # stays if it has other files
+            _remove_empty(folder.root)  # the folder stays if it has other files
 
 
 def _empty(snapshots: Snapshots) -> list[str]:
-    """Remove the snapshots of a store; return those that could not be removed, as texts with the reason."""
+    """Remove the snapshots of a store; return a text with the reason for each snapshot that could not be removed."""
     remaining = []
     for name in snapshots.states():
         try:
@@ -304,9 +331,10 @@ def _empty(snapshots: Snapshots) -> list[str]:
 
 
 def remove_ours(folder: Folder) -> None:
-    """Remove all files of ours beside the snapshots: marker, journal, log and locks.
+    """Remove the marker, the journal, the log and the lock files of a burst buffer from a folder.
 
-    The marker is removed first, because no process starts without it; the lock that drainers wait for is removed last.
+    The marker is removed first, because no trainer and no drainer starts in a folder without a marker. The lock file
+    that drainers wait for is removed last.
     """
     names = [name for name in folder.names() if name.startswith(_OWN_PREFIXES)]
     for name in sorted(names, key=lambda name: (name == _lock_name("drainer"), name != MARKER_NAME)):

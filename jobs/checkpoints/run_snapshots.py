@@ -1,4 +1,4 @@
-"""The snapshots of one run: their targets, the proof that they became durable, and their removal."""
+"""The snapshots of one run: open the checkpoint target, verify that the snapshots are durable, and remove them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from jobs.system.layers import layers_below
 from jobs.system.traffic import WrittenBytes
 
 FOLDER = "checkpoints"
-"""The folder below a storage's root that has one folder of snapshots per cell."""
+"""The name of the folder on a storage that has one folder of snapshots per cell."""
 _OPTIONS = {option.name for option in fields(DrainOptions)}
 
 
 def storages_by_role(settings: Node) -> dict[str, Node]:
-    """Return the storages (``name``, ``root``) of a node ``checkpoint`` by role, in the order of writing."""
+    """Return the storages of a node ``checkpoint`` by their roles (``fast`` and ``slow``, or ``only``).
+
+    The storages are in the order in which snapshots are written to them. A storage has the keys ``name`` and ``root``.
+    """
     if settings["name"] == "none":
         return {}
     if "fast" in settings:
@@ -43,10 +46,11 @@ def storages_by_role(settings: Node) -> dict[str, Node]:
 def open_target(
     settings: Node, request: SnapshotRequest | None, to_save: Callable[[], tuple[int, int]]
 ) -> Iterator[RunSnapshots | None]:
-    """Yield the checkpoint target of a run, without a killed run's snapshots; remove this run's at the end.
+    """Yield the snapshots of a run, or None if the run saves no snapshots (`request` is None).
 
-    `to_save` returns the number of snapshots and the bytes of one. Raises BurstBufferError before any work of the run
-    if the number is 0, a folder cannot be used or the snapshots do not fit.
+    Old snapshots of a killed run are removed first, and the snapshots of this run at the end, unless the request says
+    ``leave``. `to_save` returns the number of snapshots that the run will save, and the bytes of one snapshot. Raises
+    BurstBufferError if this number is 0, if a folder cannot be used, or if the snapshots do not fit.
     """
     if request is None:
         yield None
@@ -54,7 +58,7 @@ def open_target(
     count, size = to_save()
     if not count:
         raise BurstBufferError(
-            f"every={settings['every']} is more than there are steps", "save more often, or train longer"
+            f"checkpoint.every={settings['every']} is more than the number of steps", "save more often, or train longer"
         )
     stores = [store_of(word) for word in request["folders"]]
     with ExitStack() as stack:
@@ -65,13 +69,16 @@ def open_target(
                 if isinstance(store, Folder):
                     _make_parent(store.root.parent)
         checkpoints = stack.enter_context(closing(RunSnapshots(settings, stores, request["drain_timeout_s"], size)))
-        # The oldest snapshot is removed after the newest one was written.
+        # One snapshot more than `keep` must fit, because the oldest snapshot is removed after the newest was written.
         Snapshots(stores[-1]).require_room(size, min(count, settings["keep"] + 1))
         yield checkpoints
 
 
 def _make_parent(folder: Path) -> None:
-    """Make the folder of all cells' folders; nothing is raised if its storage is missing: the target does that."""
+    """Make the folder that has the snapshot folders of all cells.
+
+    If the storage of the folder is missing, nothing is raised here, because opening the target raises the error.
+    """
     try:
         files.make_folder(folder, exist_ok=True)
         fault = files.reason_to_distrust(folder)
@@ -79,14 +86,14 @@ def _make_parent(folder: Path) -> None:
         return
     except OSError as error:
         raise FolderError(
-            f"cannot make {folder}: {error.strerror}", "mount its storage so that you may write"
+            f"cannot make {folder}: {error.strerror}", "mount the storage so that you can write to it"
         ) from error
     if fault:
-        raise FolderError(fault, "checkpoint.root=… (checkpoint.fast.root, checkpoint.slow.root) names another folder")
+        raise FolderError(fault, "name another folder: checkpoint.root=… (checkpoint.fast.root, checkpoint.slow.root)")
 
 
 class RunSnapshots:
-    """The snapshots of one run; the stores are in the order of `storages_by_role`."""
+    """The snapshots of one run, and the stores to which they are written, in the order of `storages_by_role`."""
 
     def __init__(
         self, settings: Node, stores: Sequence[Folder | Bucket], drain_timeout_s: float, snapshot_bytes: int
@@ -101,21 +108,21 @@ class RunSnapshots:
 
     @property
     def devices(self) -> list[Device | None]:
-        """Return the distinct devices below the folders."""
+        """Return the devices of the folders with snapshots, each device once; None stands for an unknown device."""
         return list(dict.fromkeys(device_of(folder) for folder in self.folders))
 
     @property
     def folders(self) -> Sequence[Path]:
-        """Return the folders of the snapshots; for a bucket the servers' disk, if this machine can see it."""
+        """Return the folders with snapshots; a bucket has the folder of its servers' disk, if it is on this machine."""
         return [folder for folder in self._visible_folders if folder]
 
     def helpers(self) -> list[int]:
-        """Return the ids of the processes that work for this run, including those that serve a bucket."""
+        """Return the ids of the processes that work for this run: the drainer, and the servers of a bucket."""
         servers = [pid for store in self._stores if isinstance(store, Bucket) for pid in store.pids()]
         return [*self._new_target.helpers(), *servers]
 
     def saver(self, state: Mapping[str, Any]) -> Saver:
-        """Return the saver of these variables."""
+        """Return a saver that saves snapshots of these variables; `state` has the variables by name."""
         every = self._settings["every"]
         if self._settings["mode"] == "async":
             self._saver = BackgroundSaver(state, self._new_target, every, self._settings["in_flight"])
@@ -124,13 +131,13 @@ class RunSnapshots:
         return self._saver
 
     def settle(self) -> None:
-        """Wait, after the end of the training, until the storage at the end of the drain has all snapshots."""
+        """Wait until all snapshots are drained, at most `drain_timeout_s`; called after the end of the training."""
         if self._drain_wait_s is None:
             start = time.perf_counter()
             is_drained = self._new_target.wait_until_drained(self._drain_timeout_s)
             self._drain_wait_s = time.perf_counter() - start
             if not is_drained and self._drain_wait_s >= self._drain_timeout_s:
-                self._troubles = (f"the drain was not over after drain_timeout_s={self._drain_timeout_s:g}",)
+                self._troubles = (f"the drain has not ended within drain_timeout_s={self._drain_timeout_s:g}",)
             for written in self._written:
                 written.settle()
 
@@ -139,11 +146,12 @@ class RunSnapshots:
 
         The keys are:
 
-        - ``checkpoints``: per snapshot, the report of `jobs.checkpoints.saver.Saver.report`, and whether it is
-          ``verified`` (it was read back with the same content);
-        - ``targets``: per store, its ``role``, its ``storage``, the ``bytes`` of all snapshots for it; ``source``, the
-          name of the kernel's counter, and ``written_bytes``, its bytes of all processes meanwhile; the counters
-          ``below`` it that count the same bytes, if any; for a bucket ``served_here``, whether this machine serves it;
+        - ``checkpoints``: for each snapshot, the report of `jobs.checkpoints.saver.Saver.report`, and ``verified``,
+          which says whether the snapshot was read back with the same content;
+        - ``targets``: for each store, its ``role``, its ``storage``, and the ``bytes`` of all snapshots. ``source`` is
+          the name of the kernel's counter of written bytes, and ``written_bytes`` are the bytes that all processes
+          wrote during the run. ``below`` has lower counters that count these bytes, too, if there are any. For a
+          bucket, ``served_here`` says whether its servers run on this machine;
         - ``drain_wait_s``, ``checkpoint_troubles``, and the keys of `_restore_metrics`.
         """
         self.settle()
@@ -172,11 +180,12 @@ class RunSnapshots:
         }
 
     def _restore_metrics(self) -> dict[str, Any]:
-        """Return the metrics of reading the newest snapshot back from its last storage and comparing every byte.
+        """Read the newest snapshot from the last storage, compare every byte, and return metrics of this reading.
 
-        The keys are ``restore_s``, ``restore_mb_per_s`` and ``restore_resident``: the share of its pages that were
-        still in memory, also as pages of the file of a loop device. It is 0 for a cold read, and None if unknown, as
-        for a bucket. The dictionary is empty without a good snapshot.
+        The keys are ``restore_s``, ``restore_mb_per_s`` and ``restore_resident``. ``restore_resident`` is the share of
+        the snapshot's pages that were in memory before the reading, including pages of the file of a loop device. This
+        share is 0 for a cold read, and None if unknown, as for a bucket. The dictionary is empty if there is no good
+        snapshot.
         """
         last = Snapshots(self._stores[-1])
         with suppress(OSError, JobError):
@@ -195,14 +204,14 @@ class RunSnapshots:
         return {}
 
     def close(self) -> None:
-        """Release the folders; snapshots that are not yet written are dropped."""
+        """Release the folders; snapshots whose writing has not begun are not saved any more."""
         if self._saver:
             self._saver.close()
         self._new_target.close()
 
     def _is_verified(self, line: Mapping[str, Any], newer: int) -> bool:
         if line["where"] == "fast":
-            return line["retries"] is not None  # None until the drainer has read it back
+            return line["retries"] is not None  # None until the drainer has read the copy back
         problems = Snapshots(self._stores[-1]).verify(line["name"])
         return not problems if problems is not None else newer >= self._settings["keep"]
 

@@ -1,6 +1,6 @@
-"""Savers of a training's variables at every n-th step: while the training stands still, or in the background.
+"""Save a training's variables at every n-th step: while the training is stopped, or in a background thread.
 
-The files have TensorFlow's own format, which ``tf.train.Checkpoint(…).read`` reads.
+The files of a snapshot have TensorFlow's own format, which ``tf.train.Checkpoint(…).read`` reads.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from jobs.lazy_imports import tf
 from jobs.system import clock, page_cache
 from jobs.system.clock import Moment
 
-State = Mapping[str, Any]  # variables, and lists of them, by name
+State = Mapping[str, Any]  # variables, and lists of variables, by name
 
 
 @dataclass
 class _Request:
-    """A requested snapshot; `asked_s` and `began_s` are readings of ``time.perf_counter``."""
+    """A requested snapshot; `asked_s` and `began_s` are times of ``time.perf_counter``."""
 
-    asked_s: float
-    blocked_s: float = 0.0
-    began_s: float = 0.0
+    asked_s: float  # end of the step that is saved
+    blocked_s: float = 0.0  # seconds for which the training was stopped
+    began_s: float = 0.0  # begin of the writing
 
 
 class Saver:
-    """A saver of variables (and lists of them, by name) at every n-th step, while the training stands still."""
+    """A saver that stops the training at every n-th step (`every`), and saves the training's variables."""
 
     def __init__(self, state: State, target: DirectTarget, every: int) -> None:
         self._state, self._target, self._every = state, target, every
@@ -41,7 +41,10 @@ class Saver:
         self._ended: Moment | None = None
 
     def after(self, step: int) -> None:
-        """Save a snapshot if the finished step (the first is 1) is a multiple of `every`."""
+        """Save a snapshot after a finished step, if the number of the step is a multiple of `every`.
+
+        The first step has the number 1.
+        """
         if step % self._every == 0:
             request = _Request(time.perf_counter())
             self._requests.append(request)
@@ -49,17 +52,17 @@ class Saver:
             request.blocked_s = time.perf_counter() - request.asked_s
 
     def finish(self) -> None:
-        """Record the end of the training; all requested snapshots are durable when this returns."""
+        """Record the end of the training; when this method returns, all requested snapshots are durable."""
         self._ended = clock.current_moment()
 
     def close(self) -> None:
-        """Drop snapshots that are not begun, because the training has ended, perhaps by an error."""
+        """Do not write snapshots whose writing has not begun, because the training has ended, perhaps by an error."""
 
     def report(self) -> list[dict[str, Any]]:
-        """Return the times of each snapshot; `blocked_s` is the time for which the training stood still.
+        """Return the times of each snapshot, with the keys of `jobs.checkpoints.buffer.BurstBuffer.report`.
 
-        All times except those of the drain itself count from the end of the saved step. See
-        `jobs.checkpoints.buffer.BurstBuffer.report` for the rest.
+        ``blocked_s`` is the time for which the training was stopped. ``durable_fast_s`` and ``durable_slow_s`` count
+        from the end of the saved step.
         """
         return [
             _count_from_step(line, request)
@@ -70,38 +73,44 @@ class Saver:
         self._write(step, request, self._state)
 
     def _write(self, step: int, request: _Request, state: State) -> None:
-        """Save values to the target, then the whole of its file system (paper III.C)."""
+        """Save a snapshot to the target, and then sync the target's whole file system, as in the paper (III.C)."""
         request.began_s = time.perf_counter()
         snapshot = self._target.save(step, _write_function(state))
         page_cache.sync_file_system(snapshot.path)
 
 
 class BackgroundSaver(Saver):
-    """A saver that copies the variables to memory while the training stands still, and writes in the background."""
+    """A saver that stops the training only to copy the variables in memory, and writes in a background thread.
+
+    At most `in_flight` snapshots are in memory; if a further snapshot is due, the training waits.
+    """
 
     def __init__(self, state: State, target: DirectTarget, every: int, in_flight: int) -> None:
         super().__init__(state, target, every)
         self._copies: SimpleQueue[State] = SimpleQueue()
         for _ in range(in_flight):
             copy = _host_copies(state)
-            _copy_values(copy, state)  # now, because the first copy takes longer than later ones
+            _copy_values(copy, state)  # a first copy before the training, because it takes longer than later copies
             self._copies.put(copy)
         self._pool = ThreadPoolExecutor(1, "saver")
         self._writing: deque[Future[None]] = deque()
 
     def after(self, step: int) -> None:
-        """Copy the variables if the step is to be saved; an error of an earlier snapshot is raised at any step."""
+        """Copy the variables if the step is to be saved.
+
+        If writing an earlier snapshot failed, its error is raised at the next step.
+        """
         self._raise_error()
         super().after(step)
 
     def finish(self) -> None:
-        """Wait until all requested snapshots are durable."""
+        """Wait until all requested snapshots are durable, and record the end of the training."""
         self._pool.shutdown()
         self._raise_error()
         super().finish()
 
     def close(self) -> None:
-        """Drop snapshots that are not begun, and wait for the one that is being written."""
+        """Wait for the snapshot that is being written; do not write snapshots whose writing has not begun."""
         self._pool.shutdown(cancel_futures=True)
 
     def _save(self, step: int, request: _Request) -> None:
@@ -114,7 +123,7 @@ class BackgroundSaver(Saver):
         try:
             self._write(step, request, copy)
         finally:
-            self._copies.put(copy)  # after an error too, so that the training does not wait for ever
+            self._copies.put(copy)  # also after an error, because the training may wait for this copy
 
     def _raise_error(self) -> None:
         while self._writing and self._writing[0].done():
@@ -127,7 +136,7 @@ def _write_function(state: State) -> Callable[[Path], object]:
 
 
 def _host_copies(state: State) -> State:
-    """Return variables of the same shapes in the host's memory."""
+    """Return new variables in host memory with the names and shapes of `state`, and zeros as values."""
     with tf.device("/CPU:0"):
         copies: State = tf.nest.map_structure(lambda variable: tf.Variable(tf.zeros_like(variable)), dict(state))
     return copies
@@ -136,8 +145,8 @@ def _host_copies(state: State) -> State:
 def _copy_values(copy: State, state: State) -> None:
     with tf.device("/CPU:0"):
         for target, source in zip(tf.nest.flatten(dict(copy)), tf.nest.flatten(dict(state)), strict=True):
-            # DeepCopy is a true copy made now, at 4.8 GB/s (numpy: 1 GB/s). With `tf.identity` both share a buffer, and
-            # the next step is delayed by the copy that it must make before it changes the buffer.
+            # DeepCopy copies the bytes now, at 4.8 GB/s (numpy: 1 GB/s). With `tf.identity`, the two variables would
+            # share a buffer, and the next training step would have to copy this buffer before changing it.
             target.assign(tf.raw_ops.DeepCopy(x=source))
 
 

@@ -1,4 +1,4 @@
-"""The ranks of one run on several nodes: their connections, their meetings, and their common result."""
+"""Connect the ranks of one run on several nodes, let the ranks meet, and combine their results."""
 
 from jobs.ranks.rank import this_rank
 

@@ -1,19 +1,19 @@
-"""The hub, where the ranks of one run meet, and the metrics of all ranks together.
+"""The hub, a server at which the ranks of one run meet, and a function that combines the metrics of all ranks.
 
-A rank waits at the hub until all ranks have come, or one has gone. Before the run begins, the hub waits for a rank for
-at most `timeout_s`.
+A rank waits at the hub until all ranks have come to the same meeting point, or until a rank has disconnected. Before
+the run begins, the hub waits for each rank at most `timeout_s` seconds.
 
-All times are by the hub's clock, so that no rank's clock must be trusted. The hub is a thread of the process that
-starts the run. It never waits for a rank to read or write, so a stalled rank delays no other rank. A rank's first
-message is ``{"rank"}``; the others are::
+All times are measured by the hub's clock, because the clocks of the ranks may differ. The hub is a thread of the
+process that starts the run. The hub never waits for a single rank to read or write, so a stalled rank delays no other
+rank. The first message of a rank is ``{"rank"}``. The later messages of a rank, and the answers of the hub, are::
 
     {"at": "start" | "barrier" | "end" | "leave"}  ->  {"values"}
-    {"at": "gather", "value"}                      ->  {"values": those of all ranks, in their order}
-    {"at": "sizes", "value": bytes of a payload}   ->  {"values"}; "sum" takes so many from now on
+    {"at": "gather", "value"}                      ->  {"values": the values of all ranks, in the order of ranks}
+    {"at": "sizes", "value": bytes of a payload}   ->  {"values"}; later messages "sum" have payloads of this size
     {"at": "sum"} and a payload of float32         ->  {"values"} and the sums over all ranks
     {"left": time of day}                          no answer
 
-Instead of any answer, ``{"error"}`` says why the run is over.
+If the run has failed, the hub answers any message with ``{"error"}``, which has the reason.
 """
 
 from __future__ import annotations
@@ -38,33 +38,37 @@ _PAYLOAD_LONGEST = (1 << 32) - 1  # bytes of one message's payload (`jobs.channe
 
 @dataclass
 class RankObservation:
-    """The hub's observations of one rank, in seconds since the common start; None if the rank did not get there."""
+    """The times that the hub has measured for one rank, in seconds since the common start.
 
-    left_s: float | None = None  # upper bound of its start
-    clock_s: tuple[float, float] | None = None  # bounds by how much its Unix time is ahead of the hub's
-    ended_s: float | None = None  # end of its timed part
+    A time is None if the rank did not come so far.
+    """
+
+    left_s: float | None = None  # latest possible time at which the rank started its timed part
+    # Smallest and largest possible number of seconds by which the rank's Unix time is ahead of the hub's Unix time.
+    clock_s: tuple[float, float] | None = None
+    ended_s: float | None = None  # time at which the rank ended its timed part
 
 
 @dataclass
 class _Member:
     channel: Channel
     rank: int
-    at: str | None = None  # the meeting point where it waits
+    at: str | None = None  # the meeting point at which the rank waits, or None if the rank does not wait
     value: Any = None
     payload: memoryview = field(default_factory=lambda: memoryview(b""))
-    left: bool = False
+    left: bool = False  # whether the rank has finished, so that it may disconnect
 
 
 @dataclass
 class Hub:
-    """The hub of one run of `size` ranks, on an address of this machine."""
+    """The hub of one run with `size` ranks, which listens on an address of this machine."""
 
     size: int
     timeout_s: float
     address: str = "127.0.0.1"
     secret: str = field(default_factory=new_secret)
-    fault: str | None = None  # why the run has ended
-    late: str = ""  # text on the ranks that others waited for when a rank left or the hub closed
+    fault: str | None = None  # the reason why the run has failed
+    late: str = ""  # text on the ranks that were missing at a meeting point when a rank disconnected or the hub closed
     seen: list[RankObservation] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +84,7 @@ class Hub:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the hub; ranks that still wait see their connection closed."""
+        """Stop the hub and close the connections of all ranks."""
         if not self._closed.is_set():
             self._closed.set()
             os.eventfd_write(self._wake, 1)  # wakes the hub's thread
@@ -95,12 +99,11 @@ class Hub:
                 for newcomer in newcomers:
                     self._admit(newcomer)
                 for member, events in others:
-                    if member in self._members:  # this loop may have removed it
+                    if member in self._members:  # an earlier turn of this loop may have removed the member
                         self._serve_member(member, events)
                 if time.perf_counter() > self._deadline_s:
-                    self._end_run(
-                        f"{self._missing_text() or 'no rank came'} within {self.timeout_s:g} s{self._strangers_text()}"
-                    )
+                    missing_text = self._missing_text() or "no rank connected"
+                    self._end_run(f"{missing_text} within {self.timeout_s:g} s{self._strangers_text()}")
                     self._deadline_s = float("inf")
         finally:
             self._listener.close()
@@ -130,13 +133,13 @@ class Hub:
             self._dismiss(member)
 
     def _dismiss(self, member: _Member) -> None:
-        """Remove a rank whose connection is closed; if it has not finished, the run ends."""
+        """Remove a rank that has disconnected; end the run if the rank had not finished."""
         self.late = self.late or self.missing()
         self._listener.selector.unregister(member.channel)
         self._members.remove(member)
         member.channel.close()
         if not member.left:
-            self._end_run(f"rank {member.rank} has gone")
+            self._end_run(f"rank {member.rank} has disconnected")
 
     def _handle(self, member: _Member, message: Message, now_s: float) -> None:
         if "left" in message.value:
@@ -145,7 +148,7 @@ class Hub:
             self._handle_arrival(member, message, now_s)
 
     def _note_start(self, seen: RankObservation, real_s: float, now_s: float) -> None:
-        """Note the bounds of a rank's start: it is after the release and before the rank's message."""
+        """Store the bounds of a rank's start, which is after the release by the hub and before the rank's message."""
         if self._released:
             released_s, released_real_s = self._released
             seen.left_s = now_s - released_s
@@ -161,7 +164,7 @@ class Hub:
             self._end_run(self.fault)
         elif len({member.at for member in waiting}) > 1:
             positions = ", ".join(f"rank {member.rank} at {member.at}" for member in waiting)
-            self._end_run(f"the ranks do not do the same: {positions}")
+            self._end_run(f"the ranks are at different meeting points: {positions}")
         elif len(waiting) == self.size:
             self._release(sorted(waiting, key=lambda member: member.rank))
 
@@ -174,28 +177,35 @@ class Hub:
             return
         elif point == "sum":
             if len({len(member.payload) for member in waiting}) > 1 or len(waiting[0].payload) % 4:
-                self._end_run(f"the ranks do not add up the same: {[len(member.payload) for member in waiting]} bytes")
+                sizes = [len(member.payload) for member in waiting]
+                self._end_run(f"the hub cannot sum tensors of these sizes: {sizes} bytes")
                 return
             sums = sum_payloads([member.payload for member in waiting])
         for member in waiting:
             member.at, member.left, member.payload = None, point == "leave", memoryview(b"")
         for member in waiting:
             self._answer(member, {"values": values}, sums)
-        # After the start, a slow rank has only the time limit of the whole run.
+        # After the start of the run, the hub sets no time limit, because the whole run has a time limit.
         self._deadline_s = float("inf") if self._released else time.perf_counter() + self.timeout_s
 
     def _take_sizes(self, waiting: list[_Member]) -> bool:
-        """Set the largest payload of each rank to the common size; return whether the ranks agree on a valid size."""
+        """Set the largest payload that each rank may send to the size that all ranks have announced.
+
+        If the ranks announce different sizes or an invalid size, end the run and return False.
+        """
         sizes = [member.value for member in waiting]
         if len(set(sizes)) > 1 or sizes[0] not in range(_PAYLOAD_LONGEST + 1):
-            self._end_run(f"the ranks do not add up the same: {sizes} bytes")
+            self._end_run(f"the hub cannot sum tensors of these sizes: {sizes} bytes")
             return False
         for member in waiting:
             member.channel.payload_longest = sizes[0]
         return True
 
     def missing(self) -> str:
-        """Return a text on missing ranks, the point where others wait, and strangers; empty if no rank waits."""
+        """Return a text that names the missing ranks, the meeting point, and strangers that connected.
+
+        The text is empty if no rank waits at a meeting point.
+        """
         absent = self._missing_text()
         return absent and f"{absent}{self._strangers_text()}"
 
@@ -204,14 +214,14 @@ class Hub:
         present = {member.rank for member in waiting}
         missing = [str(rank) for rank in range(self.size) if rank not in present]
         point = next((member.at for member in waiting), None)
-        return f"rank {', '.join(missing)} did not come where the others wait ({point})" if point and missing else ""
+        return f"rank {', '.join(missing)} did not come to the meeting point {point}" if point and missing else ""
 
     def _strangers_text(self) -> str:
-        """Return a text on strangers that connected; empty without strangers."""
+        """Return a text on strangers that connected, or an empty text without strangers."""
         return f"; {others}" if (others := self._listener.strangers()) else ""
 
     def _end_run(self, reason: str) -> None:
-        """End the run: send the reason to all waiting ranks, and later to those that come."""
+        """End the run: send the reason to all waiting ranks now, and to other ranks when they come."""
         self.fault = self.fault or reason
         for member in self._waiting_members:
             member.at = None
@@ -219,11 +229,11 @@ class Hub:
 
     def _answer(self, member: _Member, value: dict[str, Any], payload: Any = b"") -> None:
         member.channel.queue(value, payload)
-        with suppress(ClosedError):  # a closed connection is found by reading
+        with suppress(ClosedError):  # a later read from the connection finds that it is closed
             self._flush(member)
 
     def _flush(self, member: _Member) -> None:
-        """Send as much as the connection takes now; the rest follows when it takes more."""
+        """Send as many queued bytes as the connection accepts now; send the other bytes when it accepts more."""
         write_event = 0 if member.channel.flush() else selectors.EVENT_WRITE
         self._listener.selector.modify(member.channel, selectors.EVENT_READ | write_event, member)
 
@@ -232,7 +242,7 @@ _SUMS = (
     "images", "images_asked", "image_errors", "bytes_read", "bytes_written", "bytes_asked", "requests",
     "device_bytes", "written_bytes", "to_fetch_bytes", "listed_bytes", "changed_files", "linked_files", "cpu_s",
 )  # fmt: skip
-_RANK_FACTS = ("host", "node", "job", "cpus")  # facts of single ranks, not of all
+_RANK_FACTS = ("host", "node", "job", "cpus")  # facts of single ranks, which are no metrics of the whole run
 _LISTS = ("unreadable", "changed")
 _RATES = {
     "images_per_s": ("images", 1.0),
@@ -244,12 +254,12 @@ _RATES = {
 def combine_ranks(
     ranks: Sequence[Run], seen: Sequence[RankObservation], combined: Callable[[Sequence[Run]], Mapping[str, Any]]
 ) -> Run:
-    """Return the metrics of all ranks together, from their common start until the last rank has ended.
+    """Return the metrics of the whole run, from the common start of all ranks until the last rank has ended.
 
-    Counts are sums, rates are computed over the whole time, and all other metrics are those of the rank that ended
-    last. `ranks` has the metrics of each rank, `seen` the times that the hub measured for it. `combined` returns the
-    benchmark's metrics that are no simple sums. ``start_skew_s`` is an upper bound of the time between the first and
-    the last start.
+    Counts are summed over the ranks, and rates are computed over the whole time. All other metrics are the metrics of
+    the rank that ended last. `ranks` has the metrics of each rank, and `seen` has the times that the hub measured for
+    each rank. `combined` returns the metrics of the benchmark that are no sums. ``start_skew_s`` is the longest
+    possible time between the first and the last start of a rank.
     """
     runs: Sequence[Mapping[str, Any]] = ranks
     last = max(range(len(runs)), key=lambda rank: runs[rank]["wall_s"])
@@ -282,7 +292,7 @@ def _describe_rank(rank: int, run: Mapping[str, Any], seen: RankObservation) -> 
 
 
 def _merge(values: Sequence[Any]) -> Any:
-    """Return one description of all ranks' conditions: equal values once, different values joined by ``|``."""
+    """Return one description of the conditions of all ranks; different values are joined by ``|``."""
     if groups := [value for value in values if isinstance(value, dict)]:
         names = dict.fromkeys(name for group in groups for name in group)
         return {name: _merge([group.get(name, "unset") for group in groups]) for name in names}
@@ -290,6 +300,6 @@ def _merge(values: Sequence[Any]) -> Any:
 
 
 def _combine_known(combine: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
-    """Return `combine` of all values; None if one value is unknown."""
+    """Return the result of `combine` for all values, or None if a value is unknown."""
     numbers = [value for value in values if value is not None]
     return combine(numbers) if len(numbers) == len(values) else None

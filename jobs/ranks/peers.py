@@ -1,18 +1,22 @@
-"""Authenticated TCP connections between the processes of one job: both sides prove the job's secret without sending it.
+"""Authenticated TCP connections between the processes of one job.
 
-The listening process is the server, on one address of its machine; the connecting process is the client. Their first
-messages have fixed lengths, so that nothing from a stranger is interpreted::
+The client and the server prove to each other that they know the job's secret, without sending the secret. The server is
+the process that listens on one address of its machine, and the client is the process that connects. The first messages
+have fixed lengths, so that no data of a stranger must be parsed::
 
     server -> client    MAGIC (8 bytes), a nonce (32)
     client -> server    a nonce (32), HMAC-SHA256(secret, "client" + both nonces)
     server -> client    HMAC-SHA256(secret, "server" + both nonces)
 
-A nonce is random and used for one connection only, so a proof is worthless in another connection. The words "client"
-and "server" differ, so a proof cannot be sent back to its sender. The client trusts the server only after the third
-line. Then both send messages (`jobs.channel`); until its first message the client is a stranger to the server. A
-stranger delays nobody: it has `_HELLO_S` seconds, and there are at most `_STRANGERS_MOST` more strangers than expected
-clients. If there are more, the server closes the oldest connection; a process of this job then connects again. Nothing
-is encrypted: the network between the nodes is trusted to deliver packets to their addresses.
+A nonce is random and used for only one connection, so a proof is useless in another connection. The words "client" and
+"server" in the proofs prevent that a proof is sent back to its sender. The client trusts the server after the third
+message. Then the client and the server exchange messages of `jobs.channel`.
+
+Until the first such message of a client, the client is a stranger to the server. Strangers cannot delay the server for
+long. A stranger has `_HELLO_S` seconds for its first message. The number of strangers is limited to `_STRANGERS_MOST`
+more than the expected number of clients. If more strangers connect, the server closes the oldest connection; a process
+of this job then connects again. The connections are not encrypted, because the network between the nodes is trusted to
+deliver packets to their addresses.
 """
 
 from __future__ import annotations
@@ -33,11 +37,12 @@ from jobs.channel import Channel, ClosedError
 MAGIC = b"tfio-ch1"
 NONCE_BYTES = PROOF_BYTES = 32
 CLIENT, SERVER = b"client", b"server"
-_HELLO_S = 10.0  # seconds for the first bytes of both sides
-_STRANGERS_MOST = 64
-_NAMED_MOST = 8  # number of kinds of refused connections that are reported
+_HELLO_S = 10.0  # seconds in which a new connection must prove the secret and send its first message
+_STRANGERS_MOST = 64  # connections of strangers that are allowed in addition to the expected clients
+_NAMED_MOST = 8  # number of different refused connections that a text names
 _RETRY_S = 0.2  # seconds before a refused client connects again
-# A node without power is silent: it is probed after 10 s, and its connection closed after 30 s (tcp(7)).
+# A node that has lost power sends nothing: the kernel probes a silent connection after 10 s, and closes it after 30 s
+# (tcp(7)).
 _ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -49,26 +54,29 @@ _ALIVE = (
 
 
 class StrangerError(ClosedError):
-    """Raised if the other side does not know the secret: it is not a process of this job."""
+    """Raised if the peer of a connection does not know the secret, because it is not a process of this job."""
 
 
 def new_secret() -> str:
-    """Return a secret that nobody can guess."""
+    """Return a new random secret in hexadecimal, which nobody can guess."""
     return secrets.token_hex(32)
 
 
 def derived_secret(secret: str, purpose: str) -> str:
-    """Return a second secret for one purpose, derived from `secret`; it reveals nothing about `secret`."""
+    """Return a second secret that is derived from `secret` for one purpose, and that reveals nothing about `secret`."""
     return hmac.digest(secret.encode(), b"purpose " + purpose.encode(), "sha256").hex()
 
 
 def secret_proof(secret: str, role: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """Return the proof, valid for one connection, that the side with this role knows the secret."""
+    """Return the proof that the process with this role (`CLIENT` or `SERVER`) knows the secret.
+
+    The proof is valid only for the connection with these two nonces.
+    """
     return hmac.digest(secret.encode(), role + server_nonce + client_nonce, "sha256")
 
 
 def channel_over(connection: socket.socket) -> Channel:
-    """Return a channel that takes over a connected socket."""
+    """Return a channel that takes over a connected socket, after setting keep-alive options on the socket."""
     for level, option, value in _ALIVE:
         with suppress(OSError):
             connection.setsockopt(level, option, value)
@@ -76,9 +84,10 @@ def channel_over(connection: socket.socket) -> Channel:
 
 
 def connect(address: str, port: int, secret: str, seconds: float) -> Channel:
-    """Return a channel to the server at an address, which must know the secret; a refused connection is tried again.
+    """Connect to the server at an address, and return the channel; try again if the server closes the connection.
 
-    Raises StrangerError if the server does not know the secret, ClosedError if it does not accept us within `seconds`.
+    Raises StrangerError if the server does not know the secret. Raises ClosedError if the server does not accept this
+    process within `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -94,14 +103,17 @@ def connect(address: str, port: int, secret: str, seconds: float) -> Channel:
         except OSError as error:
             channel.close()
             if deadline - time.monotonic() <= _RETRY_S:
-                raise ClosedError(f"{address}:{port} does not let this process in: {error}") from error
+                raise ClosedError(f"{address}:{port} does not accept this process: {error}") from error
             time.sleep(_RETRY_S)
         else:
             return channel
 
 
 def _greet(channel: Channel, secret: str, deadline: float) -> None:
-    """Prove to the server that this process knows the secret; raise StrangerError if the server does not prove it."""
+    """Prove to the server that this process knows the secret, and check the server's proof.
+
+    Raises StrangerError if the server does not know the secret.
+    """
 
     def next_bytes(count: int) -> bytes:
         return bytes(channel.wait_for(lambda: channel.take(count), select.POLLIN, deadline))
@@ -112,15 +124,15 @@ def _greet(channel: Channel, secret: str, deadline: float) -> None:
         secrets.token_bytes(NONCE_BYTES),
     )
     if magic != MAGIC:
-        raise StrangerError("is no process of this job: it sends other bytes")
+        raise StrangerError("is no process of this job, because it uses another protocol")
     channel.queue_bytes(client_nonce + secret_proof(secret, CLIENT, server_nonce, client_nonce))
     channel.wait_for(channel.flush, select.POLLOUT, deadline)
     if not hmac.compare_digest(next_bytes(PROOF_BYTES), secret_proof(secret, SERVER, server_nonce, client_nonce)):
-        raise StrangerError("is no process of this job: it does not know the job's secret")
+        raise StrangerError("is no process of this job, because it does not know the job's secret")
 
 
 class Newcomer(NamedTuple):
-    """A process of this job, and its first message."""
+    """A process of this job that was just accepted: its channel and its first message."""
 
     channel: Channel
     hello: dict[str, Any]
@@ -135,14 +147,14 @@ class _Stranger:
     knows_secret: bool = False
 
     def fault(self) -> str:
-        """Return what was wrong with the stranger so far, as text."""
+        """Return a text that says why the stranger is not accepted so far."""
         if self.knows_secret:
-            return "knew the secret and sent no message"
-        return f"said no more than {self.channel.filled} bytes" if self.channel.filled else "said nothing"
+            return "knew the secret, but sent no message"
+        return f"sent only {self.channel.filled} bytes" if self.channel.filled else "sent nothing"
 
 
 class Listener:
-    """A server that accepts processes that know the secret; its user may add other channels to `selector`."""
+    """A server that accepts only processes that know the secret; its user may add other channels to `selector`."""
 
     def __init__(self, address: str, secret: str, expected: int) -> None:
         self._secret, self._strangers_max = secret, _STRANGERS_MOST + expected
@@ -153,11 +165,14 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self.selector = selectors.DefaultSelector()
         self.selector.register(self._socket, selectors.EVENT_READ, self)
-        self._strangers: dict[_Stranger, None] = {}  # in the order of arrival
+        self._strangers: dict[_Stranger, None] = {}  # an ordered set, the oldest connection first
         self._refused: Counter[tuple[str, str]] = Counter()
 
     def turn(self, seconds: float) -> tuple[list[Newcomer], list[tuple[Any, int]]]:
-        """Wait at most `seconds` for an event; return newcomers, and data and events of the user's channels."""
+        """Wait at most `seconds` for events, and handle the events of strangers.
+
+        Return the newly accepted processes, and (data, events) for each of the user's channels that is ready.
+        """
         deadline = min((stranger.deadline for stranger in self._strangers), default=float("inf"))
         newcomers, events_of_others, has_connection = [], [], False
         for key, events in self.selector.select(max(0.0, min(seconds, deadline - time.monotonic()))):
@@ -167,7 +182,8 @@ class Listener:
                 events_of_others.append((key.data, events))
             elif newcomer := self._read_from(key.data):
                 newcomers.append(newcomer)
-        if has_connection:  # last, because accepting may close the connection of a stranger that has just answered
+        # New connections are accepted last, because this may close the connection of a stranger that has just answered.
+        if has_connection:
             self._accept()
         for stranger in [stranger for stranger in self._strangers if stranger.deadline <= time.monotonic()]:
             self._refuse(stranger, stranger.fault())
@@ -181,19 +197,22 @@ class Listener:
         self._socket.close()
 
     def strangers(self) -> str:
-        """Return a text on processes that were not accepted, with the reasons; empty without such processes."""
+        """Return a text that names processes that were not accepted, with the reasons.
+
+        The text is empty if all processes were accepted.
+        """
         unanswered = Counter((stranger.address, stranger.fault()) for stranger in list(self._strangers))
         texts = [
             f"{address} {reason}" + (f" ({times} times)" if times > 1 else "")
             for (address, reason), times in (Counter(dict(self._refused)) + unanswered).items()
         ]
-        return f"others connected to {self.address}:{self.port}: {', '.join(texts)}" if texts else ""
+        return f"other processes connected to {self.address}:{self.port}: {', '.join(texts)}" if texts else ""
 
     def _accept(self) -> None:
         for _ in range(_STRANGERS_MOST):
             try:
                 connection, address = self._socket.accept()
-            except OSError:  # no further connection, or it is closed already
+            except OSError:  # there is no further connection, or the client has already closed the connection
                 return
             if len(self._strangers) >= self._strangers_max:
                 oldest = next(iter(self._strangers))
@@ -203,11 +222,11 @@ class Listener:
             self._strangers[stranger] = None
             self.selector.register(channel, selectors.EVENT_READ, stranger)
             channel.queue_bytes(MAGIC + nonce)
-            with suppress(ClosedError):  # a closed connection is found by reading
+            with suppress(ClosedError):  # a later read from the connection finds that it is closed
                 channel.flush()
 
     def _read_from(self, stranger: _Stranger) -> Newcomer | None:
-        """Read from a stranger; return a newcomer if it has proved the secret and sent its first message."""
+        """Read from a stranger; return a newcomer if the stranger has proved the secret and sent its first message."""
         try:
             if not stranger.knows_secret:
                 self._examine(stranger)
@@ -217,11 +236,14 @@ class Listener:
         except StrangerError as error:
             self._refuse(stranger, str(error))
         except ClosedError:
-            self._refuse(stranger, f"{stranger.fault()} and went away")
+            self._refuse(stranger, f"{stranger.fault()} and disconnected")
         return None
 
     def _examine(self, stranger: _Stranger) -> None:
-        """Read the nonce and the proof of a stranger, and no more; send our proof if its proof is right."""
+        """Read the nonce and the proof of a stranger; if the stranger's proof is right, send the server's proof.
+
+        Raises StrangerError if the stranger's proof is wrong.
+        """
         if (answer := stranger.channel.take(NONCE_BYTES + PROOF_BYTES)) is None:
             return
         client_nonce = bytes(answer[:NONCE_BYTES])
@@ -238,7 +260,7 @@ class Listener:
         stranger.channel.close()
         key = (stranger.address, reason)
         if key not in self._refused and len(self._refused) >= _NAMED_MOST:
-            key = ("others", "were sent away, too")
+            key = ("others", "were refused, too")
         self._refused[key] += 1
 
     def _forget(self, stranger: _Stranger) -> None:

@@ -1,4 +1,4 @@
-"""A benchmark's interface to the other ranks of its run: meetings and exchange of values."""
+"""The interface of a benchmark to the other ranks of its run: the ranks meet, exchange values, and sum tensors."""
 
 from __future__ import annotations
 
@@ -25,41 +25,54 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 class RanksError(JobError):
-    """Raised if the ranks of a run cannot go on: one has gone, is late, or is at another meeting point."""
+    """Raised if a run cannot continue, because a rank has disconnected, is late, or is at another meeting point."""
 
 
 class Rank:
-    """The only rank of its run; it waits for no other rank and sums nothing."""
+    """The single rank of a run with only one rank; its methods wait for no other rank and sum nothing."""
 
     rank = 0
     size = 1
     sync = "none"
-    """How ranks meet at the end of a step: ``none``, ``barrier``, ``allreduce`` (by the hub), ``ring`` (TensorFlow)."""
+    """How the ranks meet at the end of a step.
+
+    ``none``: the ranks do not meet; ``barrier``: the ranks wait for each other; ``allreduce``: the hub sums tensors;
+    ``ring``: TensorFlow sums tensors.
+    """
     private_caches = True
-    """Whether each rank has a page cache of its own."""
+    """Whether each rank has its own page cache for the files of the run."""
 
     @property
     def adds_up(self) -> bool:
-        """Return whether a step sums tensors over the ranks."""
+        """Return whether tensors are summed over the ranks in each step."""
         return self.sync in {"allreduce", "ring"}
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """Return this rank's part of `items`; the parts of all ranks are disjoint, and together they are all items."""
+        """Return this rank's part of `items`; each item is in the part of exactly one rank."""
         return items[self.rank :: self.size]
 
     def start(self) -> float:
-        """Wait for all ranks; return `time.perf_counter()` at the start of the run. Called once."""
+        """Wait until all ranks are ready, and return `time.perf_counter()` at the start of the run.
+
+        This method is called once per run.
+        """
         return time.perf_counter()
 
     def barrier(self) -> None:
-        """Wait until all ranks have called this."""
+        """Wait until all ranks have called this method."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values (JSON) of all ranks in the order of ranks; not to be called during the timed part."""
+        """Return the values of all ranks in the order of ranks; a value must be valid JSON.
+
+        Do not call this method during the timed part of a run.
+        """
         return [value]
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
-        """Meet the other ranks by the method ``sync``; return the tensors, summed over the ranks if it does so."""
+        """Meet the other ranks by the method `sync` at the end of a step.
+
+        Return the tensors summed over all ranks if `sync` sums tensors, else unchanged.
+        """
         return list(tensors)
 
     def end(self) -> None:
@@ -67,9 +80,9 @@ class Rank:
 
 
 class JoinedRank(Rank):
-    """One of several ranks; they meet at a hub (`jobs.ranks.hub`), which answers when all ranks have come.
+    """One of the ranks of a run with several ranks, which meet at a hub (`jobs.ranks.hub`).
 
-    Every method that waits raises RanksError if another rank has gone or comes too late.
+    Every method that waits for other ranks raises RanksError if a rank has disconnected or is late.
     """
 
     def __init__(self, request: RankRequest, folder: Path | None) -> None:
@@ -80,11 +93,14 @@ class JoinedRank(Rank):
         try:
             self._channel = connect(request["hub"], request["port"], request["secret"], request["timeout_s"])
         except ClosedError as error:
-            raise RanksError(f"the hub of the ranks: {error}") from error
+            raise RanksError(f"cannot connect to the hub of the ranks: {error}") from error
         self._tell({"rank": self.rank})
 
     def prepare(self) -> None:
-        """Set `private_caches`; for ``ring`` make the group that sums tensors, before any other use of TensorFlow."""
+        """Set `private_caches`, and for ``sync=ring`` make the group of ranks that sums tensors.
+
+        Call this method before any other use of TensorFlow.
+        """
         caches = self.gather(_page_cache(self._folder))
         self.private_caches = len({str(cache) for cache in caches}) == self.size
         if self.sync == "ring":
@@ -93,23 +109,29 @@ class JoinedRank(Rank):
             self._group = RankGroup(addresses, self.rank)
 
     def start(self) -> float:
-        """Wait for all ranks; return the start of the run. The hub is notified at once, to bound the start."""
+        """Wait until all ranks are ready, and return `time.perf_counter()` at the start of the run.
+
+        This rank then sends its time to the hub at once, so that the hub knows bounds of this rank's start.
+        """
         self._meet_at("start")
         start_s, real_s = time.perf_counter(), time.time()
         self._tell({"left": real_s})
         return start_s
 
     def barrier(self) -> None:
-        """Wait until all ranks have called this."""
+        """Wait until all ranks have called this method."""
         self._meet_at("barrier")
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all ranks in the order of ranks."""
+        """Wait for the values of all ranks, and return the values in the order of ranks."""
         values: list[Any] = self._meet_at("gather", value).value["values"]
         return values
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
-        """Meet the other ranks at the end of a step; return the tensors, summed if ``sync`` sums them."""
+        """Meet the other ranks by the method `sync` at the end of a step.
+
+        Return the tensors summed over all ranks if `sync` sums tensors, else unchanged.
+        """
         if self.sync == "barrier":
             self.barrier()
         if self._group:
@@ -117,19 +139,22 @@ class JoinedRank(Rank):
         return self._sums(tensors) if self.adds_up else list(tensors)
 
     def end(self) -> None:
-        """Wait until the clocks of all ranks have stopped."""
+        """Wait until all ranks have ended their timed part."""
         self._meet_at("end")
 
     def leave(self) -> None:
-        """Wait until all ranks have finished, because a rank that leaves early would stop the others."""
+        """Wait until all ranks have finished, because the hub ends the run if a rank disconnects earlier."""
         self._meet_at("leave")
 
     def close(self) -> None:
-        """Close the connection; the hub notifies the others."""
+        """Close the connection to the hub; the hub then notifies the other ranks."""
         self._channel.close()
 
     def _sums(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the tensors summed by the hub; a new size in bytes is first announced to the hub."""
+        """Return the tensors summed over all ranks by the hub.
+
+        If the tensors have another size in bytes than before, the size is announced to the hub first.
+        """
         flat, shapes = pack_tensors(tensors)
         if flat.nbytes != self._channel.payload_longest:
             self._meet_at("sizes", flat.nbytes)
@@ -139,9 +164,9 @@ class JoinedRank(Rank):
     def _meet_at(self, point: str, value: Any = None, payload: Any = b"") -> Message:
         self._tell({"at": point, "value": value}, payload)
         try:
-            answer = self._channel.receive()  # the hub answers in time, or closes the connection
+            answer = self._channel.receive()  # without a time limit, because the hub limits the waiting time
         except ClosedError as error:
-            raise RanksError(f"the hub of the ranks has gone: {error}") from error
+            raise RanksError(f"the hub of the ranks has disconnected: {error}") from error
         if "error" in answer.value:
             raise RanksError(answer.value["error"])
         return answer
@@ -150,11 +175,14 @@ class JoinedRank(Rank):
         try:
             self._channel.send(value, payload)
         except (ClosedError, TimeoutError) as error:
-            raise RanksError(f"the hub of the ranks has gone: {error}") from error
+            raise RanksError(f"the hub of the ranks has disconnected: {error}") from error
 
 
 def boot_id() -> str:
-    """Return the boot id, which only processes of one running kernel share; the name of the node if it is unknown."""
+    """Return the boot id of the running kernel, which is different on each machine and after each boot.
+
+    If the boot id is unknown, return the name of the node.
+    """
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -162,7 +190,10 @@ def boot_id() -> str:
 
 
 def _page_cache(folder: Path | None) -> list[Any]:
-    """Return a key that two ranks share if and only if they share the page cache of the files of a folder."""
+    """Return a key of the page cache of the files in a folder.
+
+    The keys of two ranks are equal if, and only if, the ranks use the same page cache for these files.
+    """
     device = [folder.stat().st_dev] if folder and has_own_cache(folder) else []
     return [boot_id(), *device]
 
@@ -171,13 +202,16 @@ _here: list[Rank] = [Rank()]
 
 
 def this_rank() -> Rank:
-    """Return the rank of this process in its run."""
+    """Return the rank of this process, which is `Rank()` if the run has only one rank."""
     return _here[-1]
 
 
 @contextmanager
 def join_ranks(request: RunRequest) -> Iterator[Rank]:
-    """Yield this process's rank after it has joined the others, if any; at the end all ranks leave together."""
+    """Yield the rank of this process, after it has connected to the other ranks of the run, if there are any.
+
+    At the end, all ranks wait for each other and then disconnect.
+    """
     rank_request = request.get("rank")
     if rank_request is None:
         yield Rank()
@@ -194,14 +228,17 @@ def join_ranks(request: RunRequest) -> Iterator[Rank]:
 
 
 def pack_tensors(tensors: Sequence[Any]) -> tuple[Any, Shapes]:
-    """Return one float32 array of all tensors, one after the other, and the shapes of the tensors."""
+    """Return one float32 array with the values of all tensors, one tensor after the other, and the tensors' shapes."""
     arrays = [np.asarray(tensor, np.float32) for tensor in tensors]
     flat = np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0, np.float32)
     return flat, [array.shape for array in arrays]
 
 
 def sum_payloads(payloads: Sequence[memoryview]) -> Any:
-    """Return the sum of float32 arrays, added in the given order, so that the result is always the same."""
+    """Return the sum of float32 arrays.
+
+    The arrays are added in the order of `payloads`, because another order could change the rounding.
+    """
     total = np.array(np.frombuffer(payloads[0], np.float32))
     for payload in payloads[1:]:
         total += np.frombuffer(payload, np.float32)
@@ -209,7 +246,7 @@ def sum_payloads(payloads: Sequence[memoryview]) -> Any:
 
 
 def unpack_tensors(payload: memoryview, shapes: Shapes) -> list[Any]:
-    """Return the arrays of these shapes from one array that `pack_tensors` made."""
+    """Split one array, made by `pack_tensors`, into arrays of these shapes."""
     boundaries = np.cumsum([math.prod(shape) for shape in shapes], dtype=np.int64)
     parts = np.split(np.frombuffer(payload, np.float32), boundaries[:-1])
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)] if shapes else []
@@ -217,9 +254,9 @@ def unpack_tensors(payload: memoryview, shapes: Shapes) -> list[Any]:
 
 @contextmanager
 def reserve_port() -> Iterator[int]:
-    """Yield a free TCP port, which no other call of this function gets during the block.
+    """Yield the number of a free TCP port, which no other call of this function yields during the ``with`` block.
 
-    TensorFlow listens on all addresses of a machine, so each rank on one machine needs its own port.
+    Each rank on a machine needs its own port, because TensorFlow listens on all addresses of the machine.
     """
     with socket.socket() as listener:
         listener.bind(("", 0))
@@ -227,17 +264,18 @@ def reserve_port() -> Iterator[int]:
 
 
 class RankGroup:
-    """The ranks as a TensorFlow MultiWorkerMirroredStrategy on their processors: ``sync=ring``.
+    """All ranks as a TensorFlow MultiWorkerMirroredStrategy, which sums tensors on the CPUs (``sync=ring``).
 
-    Its servers need no secret: any process that reaches a server's port can run operations (also ``write_file``) as the
-    user of the job. So it is used only if the site's file declares that only the job reaches its nodes
-    (``site.trusted_network``).
+    TensorFlow's servers check no secret. Any process that reaches the port of a server can run TensorFlow operations,
+    such as ``write_file``, as the user of the job. Therefore ``sync=ring`` is allowed only if the site's file says, by
+    ``site.trusted_network=true``, that only the job can reach its nodes.
 
-    It must be made before TensorFlow runs any operation. `addresses`: ``host:port`` of all ranks, in their order.
+    Make the group before TensorFlow runs any operation. `addresses` has ``host:port`` of each rank, in the order of
+    ranks.
     """
 
     def __init__(self, addresses: Sequence[str], rank: int) -> None:
-        tf.config.set_visible_devices([], "GPU")  # with a visible GPU it would use NCCL
+        tf.config.set_visible_devices([], "GPU")  # with a visible GPU, the strategy would use NCCL
         task = {"type": "worker", "index": rank}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": list(addresses)}, "task": task})
         self._options = tf.distribute.experimental.CommunicationOptions(
@@ -247,20 +285,26 @@ class RankGroup:
         self._sums: Any = tf.function(self._sum_over_ranks, autograph=False)
 
     def sums(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the tensors summed over all ranks; the first call with new shapes compiles and takes longer."""
+        """Return the tensors summed over all ranks.
+
+        The first call with new shapes takes longer, because TensorFlow compiles a function for these shapes.
+        """
         return list(self._sums([tf.convert_to_tensor(tensor) for tensor in tensors]))
 
     def _sum_over_ranks(self, tensors: list[Any]) -> Any:
         def add(values: list[Any]) -> Any:
             context = tf.distribute.get_replica_context()
-            placed = [tf.identity(value) for value in values]  # on a device, unlike the arguments of a function
+            placed = [tf.identity(value) for value in values]  # puts values on a device, unlike arguments
             return context.all_reduce(tf.distribute.ReduceOp.SUM, placed, self._options)
 
         return self._strategy.run(add, args=(tensors,))
 
 
 def without_other_ranks(run: Run, own_rank: Rank) -> Run:
-    """Return a run whose numbers of other processes' CPU and device use exclude the other ranks on this machine."""
+    """Return the run after subtracting the other ranks on this machine from the CPU and device use of other processes.
+
+    Without this correction, the other ranks of the run would count as foreign processes that disturb the run.
+    """
     keys = ("device", "device_bytes", "device_use", "cpu_s", "readers_cpu_s")
     own_report = {"boot": boot_id(), **{key: run.get(key) for key in keys}}
     saved = [(target["source"], target["bytes"]) for target in run.get("targets", ())]
@@ -277,12 +321,15 @@ def _other_cpu(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _device_use(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> list[DeviceUse] | None:
-    """Return the device use with the requests of all ranks as own requests; None if a rank does not know its own."""
+    """Return the device use in which the requests of all ranks on this machine count as the run's own requests.
+
+    Return None if a rank does not know its own device use.
+    """
     sharing = [report for report in neighbours if report["device"] == run["device"]]
     if run["device_use"] is None or None in [report["device_use"] for report in sharing]:
         return None
-    first, *lower = run["device_use"]  # lower devices count all requests anyway
-    disk = f"dsk/{run['device']}"  # the name of the snapshots' device in `jobs.observe.trace`
+    first, *lower = run["device_use"]  # the counts of lower devices need no correction
+    disk = f"dsk/{run['device']}"  # the name that `jobs.observe.trace` gives to the device of the snapshots
     saved_bytes: int = sum(size for report in neighbours for source, size in report["saved"] if source == disk)
     written_bytes = first["own_written_bytes"]
     own_use = {

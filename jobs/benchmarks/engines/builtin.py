@@ -1,4 +1,4 @@
-"""The built-in engine: it reads or writes one file in large requests, or reads its blocks at random offsets."""
+"""The built-in engine: it reads or writes one file in large requests, or reads blocks of a file at random offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAGE_WORDS = 4096 // 8
 
 
 class _Parts(dict[str, float]):
-    """The seconds per named part of a run, measured by a context manager."""
+    """The seconds of each part of a run, by the part's name; the context manager `named` measures a part."""
 
     @contextmanager
     def named(self, name: str) -> Iterator[None]:
@@ -35,7 +35,11 @@ class _Parts(dict[str, float]):
 
 
 def run_builtin(order: EngineOrder) -> EngineOutcome:
-    """Run an order and return its outcome; raise OSError if the file is unusable, EngineError if its size is wrong."""
+    """Run an order and return the outcome.
+
+    Raises OSError if the file cannot be opened, read or written. Raises EngineError if the file has another size than
+    the order.
+    """
     start = time.perf_counter()
     write = _put if order.put else _write
     outcome = {"read": _read, "write": write, "random_read": _read_random}[order.access](order)
@@ -44,7 +48,7 @@ def run_builtin(order: EngineOrder) -> EngineOutcome:
 
 def _read(order: EngineOrder) -> EngineOutcome:
     parts, moved_bytes, requests = _Parts(), 0, 0
-    buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, for O_DIRECT
+    buffer = mmap.mmap(-1, order.block_bytes)  # mmap returns whole pages, as O_DIRECT needs
     start = time.perf_counter()
     with ExitStack() as stack:
         with parts.named("open_s"):
@@ -58,7 +62,7 @@ def _read(order: EngineOrder) -> EngineOutcome:
 
 
 def _write(order: EngineOrder) -> EngineOutcome:
-    """Write random bytes and wait until they are durable; all pages differ, so that no storage can deduplicate them."""
+    """Write random bytes and flush the file; all pages differ, so that no storage can deduplicate the data."""
     parts, moved_bytes, requests = _Parts(), 0, 0
     buffer = mmap.mmap(-1, order.block_bytes)
     buffer[:] = os.urandom(order.block_bytes)
@@ -80,7 +84,7 @@ def _write(order: EngineOrder) -> EngineOutcome:
 
 
 def _write_whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
-    """Write a whole buffer at this offset and return its length; repeat partial writes with the rest."""
+    """Write a whole buffer at this offset, in several writes if needed, and return the buffer's length."""
     written = 0
     while written < len(buffer):
         written += os.pwritev(fd, [memoryview(buffer)[written:]], offset + written)
@@ -88,19 +92,22 @@ def _write_whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
 
 
 def _read_random(order: EngineOrder) -> EngineOutcome:
-    """Read blocks in a seeded random order, none twice, by threads until the time is up; return the outcome."""
+    """Read blocks by several threads, in a random order that the seed determines; return the outcome.
+
+    Every block is read at most once. The reading ends after `seconds_max`, or when all blocks were read.
+    """
     blocks = list(range(order.file_bytes // order.block_bytes))
     random.Random(order.seed).shuffle(blocks)  # noqa: S311 - offsets, not secrets
     return _run_threads(order, blocks, _reader)
 
 
 def _put(order: EngineOrder) -> EngineOutcome:
-    """Write objects, one per request, with ``threads`` threads; return the outcome."""
+    """Write objects with several threads, one object per request; return the outcome."""
     return _run_threads(order, list(range(order.file_bytes // order.block_bytes)), _writer)
 
 
 def _run_threads(order: EngineOrder, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> EngineOutcome:
-    remaining = iter(blocks)  # `next` is atomic, so no two threads get the same block
+    remaining = iter(blocks)  # `next` of a list iterator is atomic, so two threads never get the same block
     barrier = Barrier(order.threads)
     with ThreadPoolExecutor(order.threads) as pool:
         results = list(pool.map(lambda _: work(order, remaining, barrier), range(order.threads)))
@@ -109,7 +116,10 @@ def _run_threads(order: EngineOrder, blocks: list[int], work: Callable[..., tupl
 
 
 def _writer(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
-    """Write objects with different bytes until none remains; return their number, and start and end in seconds."""
+    """Write objects with different bytes until no object remains.
+
+    Return the number of objects written by this thread, and the start and end of the writing in seconds.
+    """
     buffer = bytearray(os.urandom(order.block_bytes))
     stamps, count = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS], 0
     put = cast("Callable[[int, memoryview], object]", order.put)
@@ -123,7 +133,10 @@ def _writer(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> t
 
 
 def _reader(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
-    """Read blocks until none remains or the time is up; return their number, and start and end in seconds."""
+    """Read blocks until no block remains or the time limit is reached.
+
+    Return the number of blocks read by this thread, and the start and end of the reading in seconds.
+    """
     buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
     count = 0
     with _opened(order, memoryview(buffer)[: order.block_bytes]) as read:
@@ -140,9 +153,9 @@ def _reader(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> t
 
 @contextmanager
 def _opened(order: EngineOrder, view: memoryview) -> Iterator[Callable[[int], int]]:
-    """Yield a function that reads into `view` from an offset and returns the number of bytes read.
+    """Yield a function that reads a block at an offset into `view`, and returns the number of bytes read.
 
-    Bytes of an object stay in the client's memory and are not copied to `view`.
+    The bytes of an object are not copied to `view`, but stay in the memory of the object client.
     """
     if get := order.get:
         yield lambda offset: get(offset, min(len(view), order.file_bytes - offset))

@@ -1,4 +1,4 @@
-"""Engines, the programs that measure the speed of a storage: their orders, and the checks of their outcomes."""
+"""Engines measure the speed of a storage: this module has their orders, and checks their outcomes."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ _TOLERANCE = 0.01  # allowed relative difference between an engine's rate and it
 
 @dataclass(frozen=True)
 class EngineOrder:
-    """An order to an engine: the access, the file, and the sizes and number of the requests."""
+    """An order that tells an engine what to measure: the access, the file, and the size of the requests."""
 
-    # ``write``: the file is written and left durable; ``read``: it is read from begin to end; ``random_read``: blocks
-    # are read at random offsets, none twice.
+    # ``write``: the engine writes the file and flushes it. ``read``: the engine reads the file from begin to end.
+    # ``random_read``: the engine reads blocks at random offsets, and reads no block twice.
     access: str
-    file: Path  # the file to read or write
-    file_bytes: int
-    block_bytes: int  # bytes per request; the file has a whole number of requests
+    file: Path  # the file to read or write; for objects, the key
+    file_bytes: int  # size of the file; if objects are written, the sum of their sizes
+    block_bytes: int  # bytes per request; the file size is a multiple of this number
     direct: bool  # whether the page cache is bypassed (``O_DIRECT``)
-    # The number of parallel readers (``random_read``) or writers (of objects); for ``random_read`` also the longest
-    # duration and the seed of the random offsets.
-    threads: int = 1
-    seconds_max: float = math.inf
-    seed: int = 0
-    # Reads an object (`file` is the key): takes offset and bytes of a request, returns the number of bytes received.
+    threads: int = 1  # parallel readers for ``random_read``, or parallel writers of objects
+    seconds_max: float = math.inf  # time limit of ``random_read``
+    seed: int = 0  # seed of the random offsets of ``random_read``
+    # Function that reads a part of an object: takes the offset and the bytes of a request, and returns the number of
+    # bytes received.
     get: Callable[[int, int], int] | None = None
-    # Writes objects (`file_bytes` is the sum of their sizes): takes the number of an object, and its bytes.
+    # Function that writes an object: takes the number and the bytes of the object.
     put: Callable[[int, memoryview], object] | None = None
 
 
 @dataclass(frozen=True)
 class EngineOutcome:
-    """The outcome of an order: bytes, requests and seconds, as the engine reports them."""
+    """The outcome of an order: the bytes, requests and seconds that the engine reports."""
 
     moved_bytes: int  # bytes read or written
     requests: int  # number of requests
-    # Seconds from opening to closing the file by the engine's own clock, including the flush of a write.
+    # Seconds from opening to closing the file, by the engine's own clock; the seconds of a write include the flush.
     wall_s: float
-    version: str  # of the engine
+    version: str  # version of the engine
     parts: Mapping[str, float] = field(default_factory=dict)  # seconds of each part of `wall_s` that the engine reports
     rate: float | None = None  # bytes per second, as the engine reports
 
 
 def choose_engine(engine: str, access: str) -> str:
-    """Return the name of the engine to use on this machine; ``auto`` means IOR, else fio, else the built-in one.
+    """Return the name of the engine to use on this machine.
 
-    IOR has no threads (parallel readers would need an MPI launcher), so it is not used for ``random_read``. Raises
-    EngineError if the named engine is not on ``PATH``.
+    ``auto`` means IOR if it is installed, else fio if it is installed, else the built-in engine. IOR is not used for
+    ``random_read``, because IOR has no threads, and its parallel readers would need an MPI launcher. Raises EngineError
+    if the named engine is not on ``PATH``.
     """
     if engine == AUTO:
         candidates = (FIO,) if access == "random_read" else (IOR, FIO)
@@ -68,10 +68,10 @@ def choose_engine(engine: str, access: str) -> str:
 
 
 def supports_direct(file: Path, access: str) -> bool:
-    """Return whether a file can be opened with O_DIRECT; some file systems refuse it.
+    """Return whether a file can be opened with O_DIRECT, which some file systems do not support.
 
-    For ``write`` the file is made and removed again, even if a killed run left one; for other accesses no file is made,
-    because the folder may belong to another user.
+    For ``write``, this function removes an old file, creates the file and removes the file again. For other accesses,
+    this function creates no file, because the folder may belong to another user.
     """
     is_write = access == "write"
     flags = os.O_WRONLY | os.O_CREAT if is_write else os.O_RDONLY
@@ -90,18 +90,26 @@ def supports_direct(file: Path, access: str) -> bool:
 
 
 def require_credible(outcome: EngineOutcome, order: EngineOrder, elapsed_s: float) -> EngineOutcome:
-    """Return the outcome; raise EngineError if it contradicts itself, the order, or the measured `elapsed_s`."""
+    """Return the outcome if it is credible.
+
+    Raises EngineError if the outcome's numbers contradict each other, the order, or the measured seconds `elapsed_s`.
+    """
     expected_bytes = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
     rate = outcome.rate
     numbers = (outcome.moved_bytes, outcome.requests, outcome.wall_s, *([] if rate is None else [rate]))
     if not all(math.isfinite(number) and number > 0 for number in numbers):
         raise EngineError(
-            f"bytes, requests, seconds (and rate) cannot be {', '.join(f'{number:g}' for number in numbers)}"
+            "the engine reports impossible numbers of bytes, requests and seconds (and rate):"
+            f" {', '.join(f'{number:g}' for number in numbers)}"
         )
     if outcome.moved_bytes != expected_bytes:
-        raise EngineError(f"{outcome.moved_bytes} bytes were moved, not the requested {expected_bytes}")
+        raise EngineError(
+            f"the engine reports {outcome.moved_bytes} bytes, but {expected_bytes} bytes were to be read or written"
+        )
     if outcome.wall_s > elapsed_s * (1 + _TOLERANCE):
-        raise EngineError(f"it reports {outcome.wall_s:g} s, but only {elapsed_s:g} s have passed")
+        raise EngineError(f"the engine reports {outcome.wall_s:g} s, but only {elapsed_s:g} s have passed")
     if rate is not None and abs(rate * outcome.wall_s / outcome.moved_bytes - 1) > _TOLERANCE:
-        raise EngineError(f"{rate:g} bytes/s are not {outcome.moved_bytes} bytes in {outcome.wall_s:g} s")
+        raise EngineError(
+            f"the engine reports {rate:g} bytes/s, but also {outcome.moved_bytes} bytes in {outcome.wall_s:g} s"
+        )
     return outcome

@@ -1,8 +1,8 @@
-"""External engines, fio and IOR: their command lines, their runs, and the readers of their output.
+"""The external engines fio and IOR: build their command lines, run them, and read their output.
 
-The output is stored unchanged. For fio's JSON see fio(1). IOR runs with one process, and prints its JSON piece by
-piece: some versions leave out brackets, print other lines in between, or print pieces after the end (hpc/ior issues
-102, 233, 503). The small objects with the results are complete in all versions, so only these are read.
+The output of an engine is stored unchanged. The manual fio(1) describes fio's JSON. IOR runs with one process. Some
+versions of IOR print invalid JSON: brackets are missing, or other lines are mixed in (hpc/ior issues 102, 233, 503).
+The small JSON objects with IOR's results are complete in all versions, so only these objects are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jobs.fork_server import die_with_parent
 from jobs.system import files, programs
 
 _TAIL_CHARACTERS = 300
-# C's printf of a value that is no number, for which JSON has no word.
+# Not-a-number and infinity as C's printf prints them, which are not valid JSON.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
 _FIO_ACCESS = {"write": "write", "read": "read", "random_read": "randread"}
 _MIB = 1 << 20
@@ -35,9 +35,9 @@ _IOR_PARTS = {"openTime": "open_s", "wrRdTime": "transfer_s", "closeTime": "clos
 
 
 class ExternalEngine(NamedTuple):
-    """An external engine: its program, its command line for an order, and the reader of its output.
+    """An external engine: its program, a function for its command line, and a function that reads its output.
 
-    The reader raises EngineError unless the output holds exactly one complete result of the order.
+    The function `outcome` raises EngineError unless the output has exactly one complete result of the order.
     """
 
     program: str
@@ -46,7 +46,7 @@ class ExternalEngine(NamedTuple):
 
 
 def run_external(engine: ExternalEngine, raw: Path | None, order: EngineOrder) -> EngineOutcome:
-    """Return the outcome of a program that runs an order; `raw` is the file for its output."""
+    """Run an order with an external engine, and return the outcome; store the engine's output in the file `raw`."""
     command = engine.command(order)
     start = time.perf_counter()
     answer = program_output(command, order.file.parent, raw)
@@ -54,17 +54,24 @@ def run_external(engine: ExternalEngine, raw: Path | None, order: EngineOrder) -
 
 
 def checked_outcome(engine: ExternalEngine, answer: str, order: EngineOrder, elapsed_s: float) -> EngineOutcome:
-    """Return the outcome in a program's output; raise EngineError if it is incomplete or contradicts itself."""
+    """Return the outcome that an engine's output (`answer`) reports.
+
+    Raises EngineError if the output is incomplete or not credible.
+    """
     try:
         return engines.require_credible(engine.outcome(answer, order), order, elapsed_s)
     except EngineError as error:
-        raise engine_error(engine.program, f"is not credible: {error}", answer) from error
+        raise engine_error(engine.program, f"gave no credible result: {error}", answer) from error
 
 
 def program_output(command: Sequence[str], folder: Path, raw: Path | None) -> str:
-    """Return the standard output of a program run in `folder`, also written to `raw`; raise EngineError if it fails."""
+    """Run a program in `folder`, and return its standard output.
+
+    The command, standard output and standard error are also written to the file `raw`. Raises EngineError if the
+    program cannot be started or fails.
+    """
     try:
-        # It must not continue to use the storage after this process.
+        # If this process dies, the program is killed, because it must not continue to load the storage.
         completed = programs.run_program(command, cwd=folder, preexec_fn=die_with_parent)
     except OSError as error:
         raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
@@ -81,7 +88,10 @@ def program_output(command: Sequence[str], folder: Path, raw: Path | None) -> st
 
 
 def engine_error(program: str, fault: str, text: str) -> EngineError:
-    """Return an error that ends with a program's last output; more of the output goes to standard error."""
+    """Return an error whose message ends with the last 300 characters of a program's output.
+
+    The last 3,000 characters of the output are printed to standard error.
+    """
     print(text[-10 * _TAIL_CHARACTERS :], file=sys.stderr)
     last_output = " ".join(text[-_TAIL_CHARACTERS:].split())
     return EngineError(
@@ -90,7 +100,7 @@ def engine_error(program: str, fault: str, text: str) -> EngineError:
 
 
 def json_objects(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the outermost JSON objects in a text with any other content; NaN and infinity become None."""
+    """Yield the outermost JSON objects in a text, which may have other content; NaN and infinity become None."""
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     end, cleaned = 0, _NO_NUMBER.sub("null", text)
     while (start := cleaned.find("{", end)) >= 0:
@@ -101,15 +111,18 @@ def json_objects(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def read_number(node: Mapping[str, Any], key: str) -> float:
-    """Return a number of a program's output; raise EngineError if it is missing or not finite."""
+    """Return the number with this key in an engine's output; raise EngineError if it is missing or not finite."""
     value = node.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
-        raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
+        raise EngineError(f"the output has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
     return value
 
 
 def fio_command(order: EngineOrder) -> list[str]:
-    """Return fio's command line; the file is named relative to its folder, because fio interprets ``:`` and ``$``."""
+    """Return fio's command line for an order.
+
+    The command line has the file's name without its folder, because fio interprets ``:`` and ``$`` in a path.
+    """
     options = {
         "name": "baseline",
         "filename": order.file.name,
@@ -120,7 +133,7 @@ def fio_command(order: EngineOrder) -> list[str]:
         "direct": int(order.direct),
         "output-format": "json",
     }
-    if order.access == "write":  # a new file without allocated blocks; the flush is part of the time
+    if order.access == "write":  # fio writes a new file without allocated blocks, and times the flush
         options |= {"end_fsync": 1, "create_on_open": 1, "fallocate": "none"}
     else:
         options["allow_file_create"] = 0
@@ -131,7 +144,10 @@ def fio_command(order: EngineOrder) -> list[str]:
 
 
 def _fio_readers(order: EngineOrder) -> dict[str, Any]:
-    """Return options that give each reader its own part of the file, because fio tracks blocks per job only."""
+    """Return fio options that give each reader its own part of the file, so that no block is read twice.
+
+    Without separate parts, two readers could read the same block, because fio tracks read blocks only per reader.
+    """
     blocks = order.file_bytes // order.block_bytes
     readers = max(1, min(order.threads, blocks))
     share = blocks // readers * order.block_bytes
@@ -139,26 +155,29 @@ def _fio_readers(order: EngineOrder) -> dict[str, Any]:
         "numjobs": readers,
         "size": share,
         "offset_increment": share,
-        "randrepeat": 0,  # else fio ignores randseed
-        "randseed": order.seed + 1,  # each reader's seed is a multiple of it, so it must not be 0
-        "runtime": f"{round(order.seconds_max * 1000)}ms",  # fio ignores a limit of a fraction of a second
+        "randrepeat": 0,  # with randrepeat=1, fio ignores randseed
+        "randseed": order.seed + 1,  # must not be 0, because fio multiplies randseed to get each reader's seed
+        "runtime": f"{round(order.seconds_max * 1000)}ms",  # in ms, because fio ignores fractions of a second
     }
 
 
 def fio_outcome(answer: str, order: EngineOrder) -> EngineOutcome:
-    """Return the outcome in fio's output; raise EngineError unless it holds one JSON document with one job."""
+    """Return the outcome that fio's output reports.
+
+    Raises EngineError unless the output has exactly one JSON document with exactly one job.
+    """
     answers = [document for document in json_objects(answer) if "jobs" in document]
     if len(answers) != 1:
-        raise EngineError(f"it gave {len(answers)} answers" if answers else "it gave no complete answer")
+        raise EngineError(f"fio gave {len(answers)} answers" if answers else "fio gave no complete answer")
     jobs = answers[0]["jobs"]
     if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
-        raise EngineError("its answer does not have one job")
+        raise EngineError("fio's answer does not have exactly one job")
     job = jobs[0]
     if read_number(job, "error"):
-        raise EngineError(f"error {job['error']}")
+        raise EngineError(f"fio reports error {job['error']}")
     access_result = job.get("write" if order.access == "write" else "read")
     if not isinstance(access_result, dict):
-        raise EngineError("its answer has no result of the access")
+        raise EngineError(f"fio's answer has no result of the {order.access}")
     moved_bytes, requests, milliseconds, rate = (
         read_number(access_result, key) for key in ("io_bytes", "total_ios", "runtime", "bw_bytes")
     )
@@ -167,10 +186,10 @@ def fio_outcome(answer: str, order: EngineOrder) -> EngineOutcome:
 
 
 def ior_command(order: EngineOrder) -> list[str]:
-    """Return IOR's command line (IOR 3.3 and later): one task, one block; IOR does not delete the file."""
+    """Return IOR's command line for an order (IOR 3.3 and later): one task, one block, and the file is not deleted."""
     size_options = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
     direct = ["--posix.odirect"] if order.direct else []
-    # -e: the flush is part of the time. -E: the existing file is used.
+    # Option -e: IOR times the flush, too. Option -E: IOR uses the existing file.
     access = ["-w", "-e"] if order.access == "write" else ["-r", "-E"]
     return [
         "ior", "-a", "POSIX", *access, "-k", "-i", "1", *size_options, *direct,
@@ -179,15 +198,18 @@ def ior_command(order: EngineOrder) -> list[str]:
 
 
 def ior_outcome(answer: str, order: EngineOrder) -> EngineOutcome:
-    """Return the outcome in IOR's output; raise EngineError unless it has exactly one complete result of the access."""
+    """Return the outcome that IOR's output reports.
+
+    Raises EngineError unless the output has exactly one complete result of the order's access.
+    """
     texts = _INNERMOST.findall(answer)
     objects = [document for text in texts for document in json_objects(text)]
     results = [result for result in objects if result.get("access") == order.access and "bwMiB" in result]
     if len(results) != 1:
-        raise EngineError(f"it gave {len(results)} results" if results else "it gave no complete result")
+        raise EngineError(f"IOR gave {len(results)} results" if results else "IOR gave no complete result")
     (result,), match = results, _IOR_VERSION.search(answer)
     version = f"IOR-{match['version']}" if match else engines.UNKNOWN
-    # IOR reports no bytes, so its rate and time are checked with the bytes of the order.
+    # IOR does not report the bytes, so the outcome has the bytes of the order, and the reported rate confirms them.
     wall_s, rate = read_number(result, "totalTime"), read_number(result, "bwMiB") * _MIB
     parts = {name: read_number(result, ior_name) for ior_name, name in _IOR_PARTS.items()}
     requests = order.file_bytes // order.block_bytes

@@ -78,10 +78,10 @@ def test_the_source_is_no_part_of_a_cell():
         (("accelerator=own", *OWN, "sync=barrier"), "always meet"),
         (
             ("accelerator=own", *OWN, "accelerator.samples_per_file=3", "benchmark.engine=tf"),
-            "files of one sample each",
+            "files with one sample each",
         ),
         (("accelerator=own", *OWN, "accelerator.sample_sd=501"), "more than half of sample_bytes"),
-        (("accelerator=cpu",), "benchmark=feed emulates"),
+        (("accelerator=cpu",), "benchmark=feed needs an emulated accelerator"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused_with_the_reason(words, why):

@@ -265,7 +265,7 @@ def test_data_that_do_not_fit_into_memory_are_refused_before_anything_runs(here,
     done = here("stall", "--data", "data", "--", "true")
 
     assert done.returncode == 3
-    assert "they cannot be warm" in done.stderr
+    assert "so the data cannot be warm" in done.stderr
     assert not (tmp_path / "stall" / "records").exists()
 
 

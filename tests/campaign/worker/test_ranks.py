@@ -212,11 +212,13 @@ def test_those_who_came_instead_of_a_rank_are_named_and_a_rank_that_comes_does_n
 
     words = capfd.readouterr().err if comes else caught.value.message
     start = (
-        "others connected to 127.0.0.3:" if comes else "rank 1 of the job did not come within 3 s; others connected to"
+        "other processes connected to 127.0.0.3:"
+        if comes
+        else "rank 1 of the job did not come within 3 s; other processes connected to"
     )
     assert words.startswith(start)
     assert "did not know the secret" in words
-    assert "said nothing" in words
+    assert "sent nothing" in words
     assert ("no rank waited for them" in words) is comes
     assert not _file(work_list).exists()
 
@@ -295,7 +297,7 @@ def test_who_listens_where_a_killed_first_rank_did_is_not_obeyed_and_its_file_go
             ranks.serve_first_rank(work_list, work, 1, template)
 
     assert (template.asked, evil.exists(), _file(work_list).exists()) == ([], False, False)
-    assert "is no process of this job: it does not know the job's secret" in capfd.readouterr().err
+    assert "is no process of this job, because it does not know the job's secret" in capfd.readouterr().err
 
 
 def test_the_file_of_a_first_rank_that_was_killed_is_removed_by_one_that_sees_it_gone(work_list, tmp_path):

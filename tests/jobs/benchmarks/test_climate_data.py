@@ -75,7 +75,7 @@ def test_at_least_what_is_consumed_and_at_most_what_is_kept_ready_is_asked_for(a
 
     ahead = found["ahead_as_predicted"]
     assert (ahead["found"], f"{asked - 6} images of train were read ahead" in ahead["message"]) == (fine, True)
-    assert "of at most 4" in ahead["message"]
+    assert "at most 4 are expected" in ahead["message"]
     assert (found["bytes_as_predicted"]["found"], found["bytes_as_predicted"]["expected"]) == (size, 7)
     assert found["counts_as_predicted"]["expected"] == {TRAIN: 6, VALIDATION: 8}
 
@@ -96,4 +96,4 @@ def test_a_file_that_comes_twice_or_not_or_from_elsewhere_is_found(rules, data):
     if pass_of > 1:
         other = place // pass_of * pass_of + (place + 1) % pass_of
         delivered[rank] = [*whole[:place], whole[other], *whole[place + 1 :]]
-        assert "came 2 times" in first_sample_fault(rules, delivered)
+        assert "was used 2 times" in first_sample_fault(rules, delivered)

@@ -200,7 +200,7 @@ def test_at_the_time_limit_all_of_it_is_ended(data, execute, disk, clock, monkey
 
     figures = execute(data, script, str(disk / "pids"), limit_s=0.6)
 
-    assert "still running after run_timeout_s=0.6, ended with all of its processes" in figures["reason"]
+    assert "still running after run_timeout_s=0.6; all of its processes were ended" in figures["reason"]
     assert len(pids()) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids())
 
@@ -225,7 +225,7 @@ def test_the_rate_is_a_number_that_the_program_prints(data, execute):
     assert (last["printed"], median["printed"]) == (2.0, 3.5)
     assert last["rate"] == {"key": "printed", "unit": "img/s"}
     assert command.BENCHMARK.figure_of({"metric": "x", "unit": "u", "better": "lower"}).better == "lower"
-    assert "benchmark.metric=nothing (.) was not found" in execute(data, READ, metric="nothing (.)")["reason"]
+    assert "output matches benchmark.metric=nothing (.)" in execute(data, READ, metric="nothing (.)")["reason"]
 
 
 def test_what_is_found_must_be_a_number():
@@ -286,7 +286,7 @@ def test_a_cell_has_those_settings_alone_that_the_program_is_told():
 def test_data_that_do_not_fit_into_the_memory_that_is_left_cannot_be_warm(data, execute, monkeypatch):
     monkeypatch.setattr(command, "memory_left_bytes", lambda: 5 * MB)
 
-    with pytest.raises(DatasetError, match=r"the data have 0.0 GB, and 0.0 GB of memory are free: .*cannot be warm"):
+    with pytest.raises(DatasetError, match=r"have 0.0 GB, but only 0.0 GB of memory are free, .*cannot be warm"):
         execute(data, READ, cache="warm")
     assert execute(data, READ + A_WHILE)["status"] == "valid"
 

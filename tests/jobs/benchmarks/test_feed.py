@@ -92,7 +92,7 @@ def test_warm_data_come_from_memory(emulate):
     assert (check(run, "warm")["passed"], check(run, "from_memory")["passed"]) == (True, True)
 
 
-@pytest.mark.parametrize(("changes", "why"), [({"batch_size": 5}, "the data are 2 steps of 2 accelerators")])
+@pytest.mark.parametrize(("changes", "why"), [({"batch_size": 5}, "enough for 2 steps of 2 accelerators")])
 def test_too_few_data_are_refused(emulate, changes, why):
     run = emulate(**changes)
 

@@ -155,10 +155,10 @@ def delivered(rules):
 @pytest.mark.parametrize(
     ("rank", "file", "count", "said"),
     [
-        (0, 1, 4, "epoch 1: of the samples of file 1 came 4 of 5"),
-        (1, 0, 5, "epoch 1: of the samples of file 0 came 10 of 5"),
-        (1, 3, -1, "epoch 1: of the samples of file 3 came one of them twice"),
-        (0, 4, 5, "epoch 1: of the samples of file 4 came 5 of 0"),
+        (0, 1, 4, "epoch 1: 4 samples of file 1 were used, not 5"),
+        (1, 0, 5, "epoch 1: 10 samples of file 0 were used, not 5"),
+        (1, 3, -1, "epoch 1: a sample of file 3 was used twice"),
+        (0, 4, 5, "epoch 1: 5 samples of file 4 were used, not 0"),
     ],
 )
 def test_a_sample_that_did_not_come_once_is_told(rank, file, count, said):

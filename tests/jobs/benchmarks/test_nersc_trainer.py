@@ -63,15 +63,15 @@ def test_what_ranks_tell_is_held_against_what_each_was_to_do():
     found = equality_expectations(reports, [7, 8, 9], "2 came twice", "each came once")
 
     assert found == {
-        "equal_steps": {"expected": [7, 8, 9], "found": [7, 6, 7], "message": "steps of each rank: 7, 6 of 7"},
+        "equal_steps": {"expected": [7, 8, 9], "found": [7, 6, 7], "message": "the ranks ran 7, 6 of 7 steps"},
         "every_sample_once": {"expected": "", "found": "2 came twice", "message": "2 came twice"},
         "equal_weights": {
             "expected": [first] * 3,
             "found": [first, second, first],
-            "message": "the weights of the ranks are not the same: aaaaaaaaaaaa, bbbbbbbbbbbb",
+            "message": "the weights of the ranks are not equal; SHA-256: aaaaaaaaaaaa, bbbbbbbbbbbb",
         },
     }
     fine = equality_expectations([{"steps": 7, "weights": None}] * 2, [7, 7], "", "each came once")
     assert (fine["every_sample_once"]["message"], "equal_weights" in fine) == ("each came once", False)
     same = equality_expectations([{"steps": 7, "weights": "c"}] * 2, [7, 7], "", "")["equal_weights"]
-    assert same["message"] == "the weights of the ranks are the same: c"
+    assert same["message"] == "the weights of the ranks are equal; SHA-256: c"

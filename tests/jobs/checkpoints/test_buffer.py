@@ -174,10 +174,10 @@ def test_folders_of_two_buffers_and_of_the_wrong_side_are_refused(folders, tmp_p
         BurstBuffer(folders[0], others[1])
     with pytest.raises(FolderError, match="is the slow side"):
         BurstBuffer(folders[1], folders[0])
-    with pytest.raises(FolderError, match="contain one another"):
+    with pytest.raises(FolderError, match="or one is inside the other"):
         BurstBuffer(folders[0], folders[0] / "slow")
     assert not (folders[0] / "slow").exists()
-    with pytest.raises(FolderError, match="/not is missing; make it"):
+    with pytest.raises(FolderError, match="/not is missing; make the folder"):
         BurstBuffer(folders[0], tmp_path / "not" / "there")
 
 

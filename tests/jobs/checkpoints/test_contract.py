@@ -106,7 +106,7 @@ def test_what_a_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(plac
         lying(patch, raw, large, lambda data: bytes(len(data)))
         assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
         assert len(reasons(places[0])) == QUICK["attempts"] + 1
-        assert "read back other bytes than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
+        assert "the copy differs from the original: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
         assert buffer.report(clock.current_moment())[0]["durable_slow_s"] is None
         assert steps(places[1]) == []
     assert drain_loop.drain_snapshots(*places) == 0
@@ -182,7 +182,7 @@ def test_an_error_that_does_not_pass_by_itself_is_named_at_once_and_not_tried_ag
 
     reason = f"{errno.errorcode[code]}: {os.strerror(code)}"
     assert (told[0], f"error: the drain gave up: {reason}\n" in told[2]) == (drain_loop.GAVE_UP, True)
-    assert reasons(places[0]) == [reason, "this error does not pass by itself"]
+    assert reasons(places[0]) == [reason, "a retry cannot help against this error"]
 
 
 def test_a_store_that_is_full_keeps_the_fast_copy_and_is_drained_when_there_is_room(places, opened, monkeypatch):
@@ -354,7 +354,7 @@ def test_restore_by_hand_prints_where_the_newest_whole_snapshot_lies_also_on_a_n
 @pytest.mark.parametrize("what", ["notes.txt", "00000001-step1-00000000/mine", "snapshots/of/mine"])
 def test_a_place_that_holds_what_is_not_ours_is_refused_and_not_touched(places, raw, what):
     raw[what] = b"years of work"
-    said = "it has other files, 1 in all, such as"
+    said = "it has other files, such as .*1 in all"
 
     with pytest.raises(FolderError, match=said):
         BurstBuffer(*places)
@@ -368,7 +368,7 @@ def test_whole_snapshots_without_a_marker_are_somebody_elses(places, committed, 
     for name in [name for name in raw if name.endswith(".lock")]:
         del raw[name]
 
-    with pytest.raises(FolderError, match=f"it has other files, .* such as {committed[1]}"):
+    with pytest.raises(FolderError, match=f"it has other files, such as {committed[1]}"):
         BurstBuffer(tmp_path / "other", places[1])
 
 
@@ -406,7 +406,7 @@ def test_a_second_trainer_is_refused_or_the_first_one_ends(places, kind, opened,
     alive, trainer = os.pipe()
     with os.fdopen(alive), os.fdopen(trainer, "w"):
         assert drain_loop.drain_snapshots(*places, alive) == drain_loop.GAVE_UP
-    with pytest.raises(FolderError, match="has been taken by another trainer"):
+    with pytest.raises(FolderError, match="another trainer has opened"):
         first.save(3, writer(3))
     assert not first.wait_until_drained(0)
     assert drain_loop.drain_snapshots(*theirs) == 0

@@ -108,10 +108,10 @@ def test_a_save_that_waits_for_room_says_meanwhile_why_the_drain_fails(folders, 
             warnings.simplefilter("always")
             for step in (1, 2):
                 buffer.save(step, writer(step, 15 * MB // 10))
-            with pytest.raises(RoomError, match=r"is full and the drain does not go on: .*No space left"):
+            with pytest.raises(RoomError, match=r"is full and the drain has stopped: .*No space left"):
                 buffer.save(3, writer(3, 15 * MB // 10))
 
-        waiting = [str(each.message) for each in told if "waiting for room on" in str(each.message)]
+        waiting = [str(each.message) for each in told if "waiting for free space on" in str(each.message)]
         assert any("No space left" in each for each in waiting)
         assert (steps(folders[0]), steps(folders[1])) == ([1, 2], [])
 

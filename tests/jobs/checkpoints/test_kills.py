@@ -165,7 +165,7 @@ def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
         process.kill()
         process.wait()
 
-        with pytest.warns(restart.DrainWarning, match="ended with code -9"):
+        with pytest.warns(restart.DrainWarning, match="ended with exit code -9"):
             buffer.save(2, writer(2))
 
         assert buffer.wait_until_drained(120)

@@ -130,7 +130,7 @@ def test_a_drainer_that_does_not_end_is_told_and_finds_nothing_left_to_do(folder
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
 
-    with drainer_lock(folders[0]), pytest.raises(FolderError, match="drainer is still at work"):
+    with drainer_lock(folders[0]), pytest.raises(FolderError, match="drainer is still working"):
         cleared(*folders, timeout_s=0.1)
 
     assert snapshots_in(folders[0]).names() == []

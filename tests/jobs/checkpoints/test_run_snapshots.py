@@ -199,7 +199,7 @@ def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path)
 
     assert figures["status"] == "invalid"
     assert "checkpoints_durable: " in figures["reason"]
-    assert "the drain was not over after drain_timeout_s=0.5" in figures["reason"]
+    assert "the drain has not ended within drain_timeout_s=0.5" in figures["reason"]
     assert check(figures, "checkpoints_durable")["observed"]["verified"] < 4
     assert None in [line["durable_slow_s"] for line in figures["checkpoints"]]
     for folder in places(BUFFERED, tmp_path):
@@ -242,7 +242,7 @@ def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
         (BUFFERED, (3, 1_000), ""),
         (BUFFERED, (4, 1_000), "4 snapshots of 0 MB do not fit on .*/hdd/"),
         (DIRECT, (1, 1 << 60), "does not fit"),
-        (DIRECT, (0, 1_000), "every=2 is more than there are steps"),
+        (DIRECT, (0, 1_000), "every=2 is more than the number of steps"),
     ],
 )
 @pytest.mark.usefixtures("idle")
@@ -281,7 +281,7 @@ def test_a_drain_that_is_not_over_when_its_time_is_up_is_told(tmp_path, monkeypa
 
     figures = checkpoint.RunSnapshots(DIRECT, [Folder(tmp_path)], 5.0, 1_000).metrics()
 
-    told = ["the drain was not over after drain_timeout_s=5"] * late
+    told = ["the drain has not ended within drain_timeout_s=5"] * late
     assert (figures["drain_wait_s"], figures["checkpoint_troubles"]) == (drain[0], [*told, "of the target"])
 
 

@@ -75,14 +75,14 @@ def _closes(rank):
 @pytest.mark.parametrize(
     ("size", "sync", "does", "heard"),
     [
-        (3, "none", _closes, ["rank 1 has gone", None, "rank 1 has gone"]),
+        (3, "none", _closes, ["rank 1 has disconnected", None, "rank 1 has disconnected"]),
         (
             2,
             "none",
             lambda rank: rank.barrier() if rank.rank else rank.gather(1),
-            ["the ranks do not do the same: rank . at (gather|barrier), rank . at (gather|barrier)"] * 2,
+            ["the ranks are at different meeting points: rank . at (gather|barrier), rank . at (gather|barrier)"] * 2,
         ),
-        (2, "allreduce", lambda rank: rank.meet([np.zeros(rank.rank + 1)]), [r"[^:]+ the same: \[4, 8\] bytes"] * 2),
+        (2, "allreduce", lambda rank: rank.meet([np.zeros(rank.rank + 1)]), [r"[^:]+ sizes: \[4, 8\] bytes"] * 2),
     ],
     ids=["one goes", "they do different things", "they add up different things"],
 )
@@ -97,8 +97,8 @@ def test_a_rank_that_never_comes_is_named_in_bounded_time_with_who_came_instead(
     with hub_of(3, timeout_s=3.0) as hub, silent(9, "127.0.0.1", hub.port):
         heard = each(hub, lambda rank: rank.barrier(), ranks=[0, 2])
 
-    why = "rank 1 did not come where the others wait (barrier) within 3 s; others connected to 127.0.0.1:"
-    assert set(heard) == {f"{why}{hub.port}: 127.0.0.1 said nothing (9 times)"}
+    why = "rank 1 did not come to the meeting point barrier within 3 s; other processes connected to 127.0.0.1:"
+    assert set(heard) == {f"{why}{hub.port}: 127.0.0.1 sent nothing (9 times)"}
 
 
 def test_who_waits_where_the_hub_goes_is_told():
@@ -107,11 +107,11 @@ def test_who_waits_where_the_hub_goes_is_told():
         waiting = threads.submit(waits.barrier)
         assert eventually(hub.missing)
         hub.close()
-        with pytest.raises(RanksError, match="the hub of the ranks has gone: the connection was closed"):
+        with pytest.raises(RanksError, match="the hub of the ranks has disconnected: the connection was closed"):
             waiting.result(SOON_S)
         waits.close()
 
-    assert hub.late == "rank 1 did not come where the others wait (barrier)"
+    assert hub.late == "rank 1 did not come to the meeting point barrier"
 
 
 @pytest.mark.parametrize(("size_bytes", "accepted"), [((1 << 32) - 1, True), (1 << 32, False), (-1, False)])
@@ -121,7 +121,7 @@ def test_what_ranks_add_up_has_a_size_that_a_message_can_have(size_bytes, accept
         rank.send({"at": "sizes", "value": size_bytes})
         answer = rank.receive(SOON_S).value
 
-    fault = {"error": f"the ranks do not add up the same: [{size_bytes}] bytes"}
+    fault = {"error": f"the hub cannot sum tensors of these sizes: [{size_bytes}] bytes"}
     assert answer == ({"values": [size_bytes]} if accepted else fault)
 
 
@@ -142,7 +142,7 @@ def test_where_no_rank_came_those_who_did_are_named():
     with hub_of(2, timeout_s=2.0) as hub, silent(9, "127.0.0.1", hub.port):
         assert eventually(lambda: hub.fault)
 
-    assert "no rank came within 2 s; others connected to 127.0.0.1:" in hub.fault
+    assert "no rank connected within 2 s; other processes connected to 127.0.0.1:" in hub.fault
 
 
 @pytest.mark.parametrize("rank", [-1, 2, "1", None, [0]])
@@ -189,7 +189,7 @@ def test_a_rank_that_sends_more_than_the_model_has_is_not_listened_to():
     with hub_of(2) as hub:
         heard = each(hub, odd, sync="allreduce")
 
-    assert heard[0] == "rank 1 has gone"
+    assert heard[0] == "rank 1 has disconnected"
 
 
 @pytest.mark.parametrize("left", ["soon", None, 10**400], ids=["word", "none", "huge"])
@@ -203,7 +203,7 @@ def test_a_rank_that_began_at_no_time_at_all_has_gone_and_the_others_hear_so(lef
     with hub_of(2) as hub:
         heard = each(hub, odd)
 
-    assert heard[0] == "rank 1 has gone"
+    assert heard[0] == "rank 1 has disconnected"
 
 
 def test_a_rank_that_does_not_take_its_answer_keeps_none_of_the_others_waiting():

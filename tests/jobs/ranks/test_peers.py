@@ -106,7 +106,7 @@ def test_a_server_that_speaks_otherwise_or_says_nothing_and_where_there_is_none_
     port, why = refused(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.2" * 10))
     assert f"127.0.0.1:{port} is no process of this job" in why
     monkeypatch.setattr(peers, "_HELLO_S", 1e6)  # who asks for less waits for less
-    assert "does not let this process in" in refused(lambda connection: connection.recv(1), 0.2)[1]
+    assert "does not accept this process" in refused(lambda connection: connection.recv(1), 0.2)[1]
     with pytest.raises(ClosedError, match=f"127.0.0.1:{port} does not answer"):
         connect("127.0.0.1", port, SECRET, SOON_S)
 
@@ -154,7 +154,7 @@ def test_silent_connections_keep_no_rank_out_and_are_bounded(listener, number, e
         newcomers = next(came for _ in range(number) if (came := listener.turn(SOON_S)[0]))
         newcomers[0].channel.send({"in": newcomers[0].hello})
         assert inside(listener) == min(number, 64)
-        assert f"127.0.0.1:{listener.port}: 127.0.0.1 said nothing ({number} times)" in listener.strangers()
+        assert f"127.0.0.1:{listener.port}: 127.0.0.1 sent nothing ({number} times)" in listener.strangers()
     newcomers[0].channel.close()
 
     assert told == {"in": {"rank": 1}}
@@ -163,9 +163,9 @@ def test_silent_connections_keep_no_rank_out_and_are_bounded(listener, number, e
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "said no more than 18 bytes and went away"),
+        (b"GET / HTTP/1.1\r\n\r\n", "sent only 18 bytes and disconnected"),
         (b"x" * 10_000, "did not know the secret"),
-        (b"", "said nothing and went away"),
+        (b"", "sent nothing and disconnected"),
     ],
 )
 def test_a_stranger_is_sent_away_and_named(listener, said, why):
@@ -174,7 +174,7 @@ def test_a_stranger_is_sent_away_and_named(listener, said, why):
         stranger.shutdown(socket.SHUT_WR)
         turned(listener, lambda: why in listener.strangers())
 
-    assert listener.strangers() == f"others connected to 127.0.0.1:{listener.port}: 127.0.0.1 {why}"
+    assert listener.strangers() == f"other processes connected to 127.0.0.1:{listener.port}: 127.0.0.1 {why}"
 
 
 def test_a_silent_one_is_sent_away_when_its_time_is_up(listener, monkeypatch):
@@ -196,7 +196,7 @@ def test_of_many_kinds_of_strangers_few_words_are_kept(listener):
 
     words = listener.strangers().partition(": ")[2].split(", 127")
     assert len(words) == 8
-    assert words[-1].endswith(", others were sent away, too (21 times)")
+    assert words[-1].endswith(", others were refused, too (21 times)")
 
 
 def test_it_listens_at_the_one_address_that_it_is_given():

@@ -37,7 +37,7 @@ def test_a_rank_that_stalls_in_a_run_is_named_and_the_others_end_with_the_limit_
 
     found = runner.run_on_ranks(places, request, tmp_path / "run.log", {"ranks_timeout_s": 60, "run_timeout_s": 5})
 
-    waited = "rank 1 did not come where the others wait (barrier)"
+    waited = "rank 1 did not come to the meeting point barrier"
     assert found["end"] == {"code": "timed_out", "seconds": 5, "rank": found["end"]["rank"], "late": waited}
 
 

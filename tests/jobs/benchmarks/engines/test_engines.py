@@ -134,16 +134,16 @@ BROKEN_FIO = [
     (FIO.replace("762600727", "NaN"), "no number bw_bytes"),
     (FIO.replace("762600727", "inf"), "no number bw_bytes"),
     (FIO.replace("762600727", "1e999"), "no number bw_bytes"),
-    (FIO.replace("762600727", "7626007"), "bytes/s are not"),
+    (FIO.replace("762600727", "7626007"), "bytes/s, but also"),
     (FIO.replace('"total_ios": 32', '"total_ios": "32"'), "no number total_ios"),
-    (_fio(lambda job: job.pop("read")), "has no result of the access"),
+    (_fio(lambda job: job.pop("read")), "has no result of the read"),
     (_fio(lambda job: job["read"].pop("io_bytes")), "no number io_bytes"),
-    (_fio(lambda job: job["read"].update(io_bytes=0)), "cannot be"),
-    (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "were moved, not the requested"),
+    (_fio(lambda job: job["read"].update(io_bytes=0)), "impossible numbers"),
+    (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "bytes were to be read"),
     (_fio(lambda job: job.update(error=5)), "error 5"),
-    ('{"jobs": []}', "does not have one job"),
-    ('{"jobs": {"read": 1}}', "does not have one job"),
-    ('{"jobs": [[]]}', "does not have one job"),
+    ('{"jobs": []}', "does not have exactly one job"),
+    ('{"jobs": {"read": 1}}', "does not have exactly one job"),
+    ('{"jobs": [[]]}', "does not have exactly one job"),
 ]
 RESULT = IOR[IOR.index('{\n          "access"') : IOR.index('\n      ], \n      "max"')]
 
@@ -169,8 +169,8 @@ BROKEN_IOR = [
     (IOR + RESULT, "gave 2 results"),
     (IOR.replace('"access": "read"', '"access": "write"'), "gave no complete result"),
     (IOR.replace('"bwMiB": 725.6236', '"bwMiB": nan'), "no number bwMiB"),
-    (IOR.replace('"bwMiB": 725.6236', '"bwMiB": 800.0'), "bytes/s are not"),
-    (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "cannot be"),
+    (IOR.replace('"bwMiB": 725.6236', '"bwMiB": 800.0'), "bytes/s, but also"),
+    (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "impossible numbers"),
     (IOR.replace('"closeTime": 0.0000', '"closed": 0'), "no number closeTime"),
 ]
 
