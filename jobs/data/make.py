@@ -52,7 +52,7 @@ MARKER_NAME = ".tfio-dataset"
 LOCK_NAME = ".tfio-lock"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
 _LISTING_BYTES = 120  # bytes that one file takes in the manifest, the journal and the directory
-_AGAIN = "give the same command again: complete files are kept"
+_AGAIN = "give the same command again: complete files are not made again"
 
 
 class MissingFiles(NamedTuple):
@@ -169,7 +169,8 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     journal, put = _read_journal(store, spec, identity, entries)
     missing, needed_bytes = missing_files_of_spec(spec, put)
     if lack := lack_of_room(store, needed_bytes):
-        raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; complete files are kept")
+        cure = f"{store.more_room}; or request fewer or smaller files; complete files are not made again"
+        raise DatasetError(lack, cure)
     if isinstance(store, Folder):
         for name in spec_folders(spec):
             files.make_folder(store.root / name, exist_ok=True)
@@ -196,7 +197,9 @@ def _write_file(store: Store, spec: Spec, index: int, size: int) -> PutResult:
     return store.write(spec.name(index), partial(write_content, spec, index, size))
 
 
-_MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; complete files are kept"
+_MORE_SPACE = (
+    "free some space, name another storage, or request fewer or smaller files; complete files are not made again"
+)
 _CURES = {
     errno.ENOSPC: _MORE_SPACE,
     errno.EDQUOT: "your quota is used up: " + _MORE_SPACE,
@@ -214,7 +217,7 @@ def _errors_with_cures(store: Store) -> Iterator[None]:
     try:
         yield
     except PoolBrokenError as error:
-        message = f"a process that made files for {store} was killed, most likely for lack of memory"
+        message = f"a process that made files for {store} was killed, most likely because memory was full"
         raise DatasetError(message, f"use fewer processes and {_AGAIN}") from error
     except OSError as error:
         message = f"cannot make the dataset in {store}: {error.strerror or error}"

@@ -136,7 +136,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         message = f"{path} is damaged: {error}"
         raise DatasetError(message, f"`rm {path}` and give the same command again; correct files stay") from error
     except reading.NewerFileError as error:
-        message = f"{path} has {error}, this program knows {SCHEMA}"
+        message = f"{path} has {error}, but this program can read only schema {SCHEMA}"
         raise DatasetError(message, "update this program, or make the dataset in another folder") from error
 
 
@@ -145,7 +145,7 @@ def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
     if invalid := [name for name, *_ in document["files"] if not files.is_possible_name_below(name)]:
         raise ValueError(f"{invalid[0]!r} is not the name of a file below the dataset's folder")
     if (objects := document.get("objects")) is not None and len(objects) != len(document["files"]):
-        raise ValueError("its lists of files and objects differ in length")
+        raise ValueError("the lists of files and objects differ in length")
     manifest = Manifest(
         kind=document["kind"],
         parameters=document["parameters"],
@@ -155,7 +155,7 @@ def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
         objects=None if objects is None else tuple((etag, digest) for etag, digest in objects),
     )
     if manifest.checksum != document["checksum"]:
-        raise ValueError("its checksum differs from the checksum of its list of files")
+        raise ValueError("the checksum in the manifest differs from the checksum of the list of files")
     return manifest
 
 
@@ -173,10 +173,11 @@ def scan_folder(
     manifest also lists an unreadable file, because the benchmark counts unreadable files.
 
     With `hdf5`, the name of an HDF5 data set, the manifest lists HDF5 files instead, and the first file is checked for
-    the data set. With `any_kind` the manifest lists every file except a manifest. If `folder` is then a file, the
-    manifest lists only this file. If `listed` is a file with one name per line, the manifest lists only those names.
+    the data set. With `any_kind`, the manifest lists every file except a manifest. With `any_kind` and a file as
+    `folder`, the manifest lists only this file. With `listed`, a text file with one name per line, the manifest lists
+    only the files with these names.
 
-    Raises DatasetError if the folder is missing, has no such files, or cannot be read completely.
+    Raises DatasetError if the folder is missing, has no files to list, or cannot be read completely.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
     endings = file_suffixes(parameters)
@@ -291,7 +292,7 @@ def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
         raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of ordinary files") from error
     except OSError as error:
         message = f"cannot read the folder {error.filename}: {error.strerror}"
-        raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move it out of the dataset") from error
+        raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move this folder out of the dataset") from error
     sizes = {str(path.relative_to(folder)): _size(path, status) for path, status in files_below}
     return {name: size for name, size in sizes.items() if name != MANIFEST_NAME}
 
@@ -319,5 +320,5 @@ def _size(path: Path, status: os.stat_result) -> int:
         return 0
     if not stat.S_ISREG(status.st_mode):
         message = f"{path} has a name like a file of the dataset, but is a pipe, a socket or a device"
-        raise DatasetError(message, "move it out of the dataset")
+        raise DatasetError(message, f"move {path} out of the dataset")
     return status.st_size

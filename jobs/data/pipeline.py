@@ -4,8 +4,8 @@ The steps are: list, shuffle, map with ``threads`` parallel calls, drop unreadab
 
 An image with too many pixels is refused. The header of a file of a few kB may state billions of pixels, and TensorFlow
 would allocate the memory for all pixels (2.3 GB for a PNG of 8 kB). So TensorFlow operations read the header of an
-image before the decoder runs. These operations run without Python's global lock. They take 1.5 % of the time to read
-and decode an image of 112 kB.
+image before the decoder runs. The operations run without Python's global lock, and take 1.5 % of the time to read and
+decode an image of 112 kB.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Data
 
 @contextmanager
 def _without_temporary_files() -> Iterator[None]:
-    """Remove the temporary files that are made in the block.
+    """Remove the temporary files that are made in the `with` block.
 
     `copy_to_device` always lets AutoGraph convert internal functions, and each conversion leaves a temporary file.
     Python removes these temporary files at a normal exit, but a forked run never exits normally.
@@ -228,12 +228,12 @@ def why_unreadable(path: str, benchmark: Node, source: RunObjects | None = None)
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return loading_error_text(error)
-    except JobError as error:  # an object
+    except JobError as error:  # the read of an object has failed
         return error.message
     return None
 
 
-def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its run ended
+def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how the run ended
     names: Sequence[str],
     delivered: Sequence[int],
     settings: Settings,
@@ -245,12 +245,12 @@ def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its r
     """Return the number of files that the pipeline dropped, and the names and errors of the first dropped files.
 
     The order of the files depends only on the seed. So this function knows which files the pipeline requested before
-    the last delivered file, and loads each undelivered file of this list once more. If an undelivered file loads now,
-    its read was not yet complete when the run ended.
+    the last delivered file. This function loads each undelivered file among them once more. If such a file loads now,
+    the run ended before the read of the file was complete, and the file was not dropped.
 
-    A run that `exhausted` the list requested every file, so every undelivered file was dropped, even if the file loads
-    now. With `whole_batches` an undelivered file that loads now may have been in the incomplete last batch, and is not
-    counted.
+    If the run has `exhausted` the list, the pipeline requested every file. Then every undelivered file was dropped,
+    even if the file loads now. The exception is `whole_batches`: an undelivered file that loads now may have been in
+    the incomplete last batch, and is not counted.
     """
     delivered_set = set(delivered)
     if len(delivered_set) == len(names):
@@ -285,7 +285,7 @@ def decode_image(contents: tf.Tensor) -> tf.Tensor:
     """
     is_jpeg = tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG
     pixels = tf.cond(is_jpeg, lambda: _pixels_of_jpeg(contents), lambda: _pixels_of_png(contents))
-    with _require(pixels <= MOST_PIXELS, f"it has more than {MOST_PIXELS:,} pixels"):
+    with _require(pixels <= MOST_PIXELS, f"the image has more than {MOST_PIXELS:,} pixels"):
         return tf.io.decode_jpeg(contents, channels=3)  # decodes PNG, too
 
 
@@ -294,7 +294,7 @@ def _pixels_of_jpeg(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _pixels_of_png(contents: tf.Tensor) -> tf.Tensor:
-    with _require(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "it is neither JPEG nor PNG"):
+    with _require(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "the file is neither JPEG nor PNG"):
         sides = tf.io.decode_raw(tf.strings.substr(contents, len(_PNG), 8), tf.int32, little_endian=False)
     return tf.reduce_prod(tf.cast(sides, tf.int64))
 

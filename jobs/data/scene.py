@@ -20,8 +20,9 @@ from PIL import Image, ImageDraw, ImageFilter
 Plane = npt.NDArray[np.float32]
 
 _FOCUS_DETAIL = 1.0  # grey levels of texture; if the texture is weaker, the edges of objects are softer, too
-_CORNER = 0.01  # cycles per pixel; the gain of the texture is flat below this frequency: objects vary slowly already
-_NOISE_FLOOR = 3.0  # gain of white noise; the texture's gain, 1 / frequency, is equal to it at 1/3 cycle per pixel
+# Cycles per pixel. Below this frequency the gain of the texture is constant, because the objects already vary slowly.
+_CORNER = 0.01
+_NOISE_FLOOR = 3.0  # gain of the white noise; the gain of the texture, 1 / frequency, is 3.0 at 1/3 cycle per pixel
 
 
 def item_generator(*path: int) -> np.random.Generator:
@@ -35,10 +36,10 @@ class ClassStyle:
 
     palette: npt.NDArray[np.float64]  # shape (colours, 3): Y, Cb, Cr
     angle: float  # main direction of objects and texture, radians
-    elongation: float
-    lobes: int
+    elongation: float  # factor by which objects are stretched along the main direction
+    lobes: int  # number of bumps in the outline of an object
     smallest: float  # radius of the smallest objects, as a share of the image's side
-    objects: int
+    objects: int  # number of near objects at full clutter
 
 
 def class_style(rng: np.random.Generator) -> ClassStyle:
@@ -65,7 +66,7 @@ class Photograph:
     sharp: Plane  # luma in focus minus luma out of focus
     blue: Plane
     red: Plane
-    texture: Plane  # mean strength 1; stronger on rough objects, weaker on smooth ones
+    texture: Plane  # noise with a mean strength of 1, stronger on rough objects and weaker on smooth objects
 
     def with_detail(self, detail: float) -> Image.Image:
         """Return the image as YCbCr, with a texture of `detail` grey levels."""

@@ -4,7 +4,7 @@ A copy gets its final name only after the copy was read back and found correct. 
 time of its original. These two values identify the copy, so an interrupted ``stage apply`` can be resumed. A map names
 only complete copies. ``python -m campaign stage apply`` writes the map. A user's script reads staged copies with::
 
-    paths = staged(paths, "results/staging/advised.json")
+    paths = staged_paths(paths, "results/staging/advised.json")
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ all. The median size is about 4 MB. 4,420 files are smaller than 2 MB and have 3
 
 The sizes, in multiples of the median, follow a distribution that is fitted to the published facts:
 
-- below 1/2: a power of the quantile, so that these files have 3.7 GB together.
-- from 1/2 to 1: a uniform distribution.
-- above 1: an exponential tail, so that all files have 48 GB together.
+- Sizes below 1/2 of the median are a power of the quantile, so that the small files have 3.7 GB together.
+- Sizes from 1/2 of the median to the median are uniformly distributed.
+- Sizes above the median are an exponential tail, so that all files have 48 GB together.
 
 Equal arguments and equal versions of numpy give equal bytes.
 """
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from jobs.data.scene import item_generator
 
 _MEDIAN_BYTES = 4e6
-_SMALL, _HALF = 4_420 / 10_868, 0.5  # share of the files below half the median
+_SMALL, _HALF = 4_420 / 10_868, 0.5  # share of the files that are smaller than _HALF of the median
 _SMALL_MEAN = 3.7e9 / 4_420 / _MEDIAN_BYTES
 _POWER = _HALF / _SMALL_MEAN - 1  # for uniform u from 0 to 1, the mean of u ** p is 1 / (p + 1)
 _TAIL_MEAN = 2 * (48e9 / 10_868 / _MEDIAN_BYTES - _SMALL * _SMALL_MEAN - (0.5 - _SMALL) * 0.75) - 1

@@ -103,7 +103,7 @@ class BucketSpace(NamedTuple):
 
 
 def bucket_space(store: S3Store) -> BucketSpace | None:
-    """Send one request for the used and the allowed bytes of a bucket; return None if the store does not report them.
+    """Request the used and the allowed bytes of a bucket; return None if the store does not report these numbers.
 
     Only Ceph reports these numbers, in the headers of the answer to ``HEAD /bucket``. Ceph shows the quota only to the
     owner of the bucket.
@@ -249,7 +249,7 @@ class Client:
             yield StoredObject(key, entry["size"], entry["e_tag"], modified=modified)
 
     async def _whole_list(self, prefix: str) -> list[Any]:
-        """Return all objects that the store lists, with a limit on their number and on the time of each page.
+        """Return all objects that the store lists; the number of objects and the time of each page are limited.
 
         Without these limits, obstore could request pages for ever, and Ctrl-C would have no effect.
         """
@@ -332,9 +332,9 @@ class _Request:
         if (known := self._known) or self._most_tries is not None:
             size, etag = answer.meta["size"], answer.meta["e_tag"]
             if known and known.etag and etag != known.etag:
-                raise DataError(f"{self.name}: it has changed since it was listed (ETag)")
+                raise DataError(f"{self.name}: the object has changed since it was listed (ETag)")
             if size != known.size if known else size > (self._most_tries or 0):
-                raise DataError(f"{self.name}: it has {size} bytes, which is not the expected size")
+                raise DataError(f"{self.name}: the object has {size} bytes, which is not the expected size")
 
     def accept(self, data: obstore.Bytes) -> obstore.Bytes:
         """Count the received bytes and return them; raise DataError if their number or checksum is wrong."""
@@ -354,7 +354,7 @@ class _Request:
         if len(data) != size:
             return f"{len(data)} bytes arrived instead of {size}"
         if known and known.sha256 and self._client.storage["checksum"] and not span:
-            return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "its checksum is wrong"
+            return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "the checksum is wrong"
         return ""
 
     def pause_s(self, error: BaseException) -> float:

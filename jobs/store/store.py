@@ -112,7 +112,10 @@ class Store(Protocol):
 
 
 def lack_of_room(store: Store, size: int) -> str:
-    """Return an error text if `size` more bytes do not fit into a store, or "" if they fit or this is unknown."""
+    """Return an error text if `size` more bytes do not fit into a store.
+
+    Returns "" if the bytes fit, or if the free space is unknown.
+    """
     free = store.free_bytes()
     if free is None or size <= free:
         return ""

@@ -85,7 +85,7 @@ def io_pressure_s(proc: Path = PROC) -> float | None:
     """Return the seconds during which at least one task has waited for I/O, or None if unknown (psi.rst).
 
     The number is from this process's own group of version 2, which also contains the child processes. If the own group
-    does not have the number, it is from the nearest parent group, or from the whole machine.
+    does not have the number, the number is from the nearest parent group, or from the whole machine.
     """
     files = [*(group / "io.pressure" for group in control_groups("io", proc)), proc.parent / "pressure" / "io"]
     words: list[str] = next(filter(None, map(read_lines, files)), [])

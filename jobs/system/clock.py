@@ -28,7 +28,7 @@ class _Time(ctypes.Structure):
 
 
 def kernel_s(clock: int = _CLOCK_BOOTTIME) -> float | None:
-    """Return the seconds since boot by a direct system call, or None if its number is unknown on this machine.
+    """Return the seconds since boot by a direct system call, or None if the number of the system call is unknown.
 
     `time.perf_counter` calls the C library, and a preloaded library can replace this call.
     """

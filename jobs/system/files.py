@@ -56,7 +56,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> i
         except OSError as error:
             # ELOOP means a link, ENXIO means a FIFO or a socket, EISDIR means a folder.
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise OddFileError("it is no regular file", path) from error
+                raise OddFileError("the path is no regular file", path) from error
             raise OSError(error.errno, error.strerror, str(path)) from error
     status = os.fstat(descriptor)
     is_written = flags & (os.O_WRONLY | os.O_RDWR)
@@ -64,7 +64,9 @@ def open_file(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> i
         return descriptor
     os.close(descriptor)
     is_regular = stat.S_ISREG(status.st_mode)
-    raise OddFileError("it has another owner, or hard links" if is_regular else "it is no regular file", path)
+    raise OddFileError(
+        "the file has another owner, or hard links" if is_regular else "the path is no regular file", path
+    )
 
 
 @contextlib.contextmanager
@@ -73,7 +75,7 @@ def open_through_links(path: str) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | (_SAFE_FLAGS & ~os.O_NOFOLLOW))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OddFileError("it is no regular file", Path(path))
+            raise OddFileError("the path is no regular file", Path(path))
         yield descriptor
     finally:
         os.close(descriptor)
@@ -101,7 +103,7 @@ def _explain(error: OSError, path: Path, parent: int) -> OSError:
     """Return an error that names the folder that cannot be opened, and that says whether this folder is a link."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.stat(path.name, dir_fd=parent, follow_symlinks=False).st_mode):
-            return OSError(errno.ELOOP, "it is a link, and is not followed", str(path))
+            return OSError(errno.ELOOP, "the path is a link, and is not followed", str(path))
     return OSError(error.errno, error.strerror, str(path))
 
 
@@ -132,12 +134,12 @@ def read_file(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None
     with os.fdopen(open_file(path), "rb") as file:
         status = os.fstat(file.fileno())
         if owner not in (None, status.st_uid):
-            raise OddFileError(f"it belongs to {user_name(status.st_uid)}", path)
+            raise OddFileError(f"the file belongs to {user_name(status.st_uid)}", path)
         data = file.read(status.st_size + 1) if status.st_size <= largest else b""
         if len(data) > status.st_size:  # files in /proc, and the state file of an emulated storage, have size 0
             data += file.read(largest + 1 - len(data))
     if max(status.st_size, len(data)) > largest:
-        raise OddFileError(f"it has more than {largest} bytes", path)
+        raise OddFileError(f"the file has more than {largest} bytes", path)
     return data
 
 
@@ -179,7 +181,7 @@ def _stamp(descriptor: int) -> Stamp:
     finally:
         os.close(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EPERM, "it is no regular file")
+        raise OSError(errno.EPERM, "the path is no regular file")
     return Stamp(status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
@@ -282,7 +284,7 @@ def folder_tree(folder: Path) -> dict[str, os.stat_result]:
     while queue:
         parent = queue.pop()
         if parent.count("/") > DEEPEST:
-            raise OddFileError(f"it has more than {DEEPEST} nested folders", folder)
+            raise OddFileError(f"the folder has more than {DEEPEST} nested folders", folder)
         with _readable(folder / parent) as descriptor:
             for name in os.listdir(descriptor):  # noqa: PTH208 - pathlib cannot list a file descriptor
                 entries[parent + name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)

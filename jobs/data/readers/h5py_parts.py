@@ -62,7 +62,7 @@ def data_set(file: NamedHdf5File, path: str) -> h5py.Dataset:
         raise _missing(file, path, node, trail)
     data = h5py.Dataset(node, readonly=True)
     if data.is_virtual or data.external:
-        fault = "is virtual: it consists of other data sets" if data.is_virtual else "lies in other files"
+        fault = "is virtual: its bytes are in other data sets" if data.is_virtual else "lies in other files"
         raise DatasetError(f"{file.name}: {_path_text(trail)} {fault}, and is not read", _CURE)
     return data
 
@@ -78,7 +78,7 @@ def _path_text(trail: list[str]) -> str:
 def _missing(file: NamedHdf5File, path: str, node: object, trail: list[str]) -> DatasetError:
     names = islice(node, _NAMED) if isinstance(node, h5py.h5g.GroupID) else ()
     listing = ", ".join(_path_text([*trail, name.decode(errors="replace")]) for name in names)
-    return DatasetError(f"{file.name} has no data set {path!r}", f"it has: {listing or 'nothing'}")
+    return DatasetError(f"{file.name} has no data set {path!r}", f"the file has: {listing or 'nothing'}")
 
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -94,10 +94,10 @@ def name_in_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or "it does not fit into memory"
+        reason = getattr(error, "strerror", None) or str(error) or "the data set does not fit into memory"
         is_inaccessible = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
         hint = "name an existing file that you may read" if is_inaccessible else "inspect the file with `h5ls`"
-        hint = "move it out of the dataset" if isinstance(error, files.OddFileError) else hint
+        hint = f"move {name} out of the dataset" if isinstance(error, files.OddFileError) else hint
         raise DatasetError(f"{name} cannot be read as HDF5: {reason}", hint) from error
 
 

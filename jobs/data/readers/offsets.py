@@ -73,7 +73,7 @@ def _layout(name: str, data: h5py.Dataset, part: Part) -> PartLayout:
     kind = properties.get_layout()
     filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
     if filters:
-        fault = f"has the filter {', '.join(filters)}: its bytes are not stored unchanged"
+        fault = f"has the filter {', '.join(filters)}, which changes the stored bytes"
         raise DatasetError(f"{name}: {part.name} {fault}", _CURE)
     if kind == h5d.COMPACT or not data.size:
         return PartLayout(shape, data.dtype, (), held=read_part(data, part))

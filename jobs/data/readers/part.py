@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
-"""A function that returns a log event for a file, a place and an action; its caller may set ``size_bytes``."""
+"""A function that returns a log event for a file, a place and an action; the event has ``size_bytes`` to set."""
 
 
 def event_maker(log: TimeLog | None) -> Note:

@@ -136,7 +136,7 @@ def test_what_is_not_ours_is_refused_and_stays(made, raw, name, data, holds):
 def test_objects_of_a_manifest_belong_to_its_files(made):
     found = replace(made(), objects=((None, None),) * SPEC.files)
     assert manifest.parse_manifest(found.to_json().encode(), "x").objects == found.objects
-    refusals = ("its lists of files and objects differ in length", r"objects\[0\]\[0\] is 1: expected `str")
+    refusals = ("the lists of files and objects differ in length", r"objects\[0\]\[0\] is 1: expected `str")
     for odd, refusal in zip((found.objects[:-1], ((1, "x"), *found.objects[1:])), refusals, strict=True):
         with pytest.raises(DatasetError, match=refusal):
             manifest.parse_manifest(replace(found, objects=odd).to_json().encode(), "x")
