@@ -1,4 +1,4 @@
-"""Datasets and the tf.data pipelines that read them. Scripts that read from copies use `staged_paths`."""
+"""Make datasets, and read datasets with tf.data. A user's script calls `staged_paths` to read staged copies."""
 
 from jobs.data.staged_copies import staged_paths
 

@@ -1,9 +1,10 @@
-"""Make a synthetic dataset in a folder or a bucket: in parallel, each file complete or absent, resumable after a kill.
+"""Make a synthetic dataset in a folder or a bucket, with several processes; a killed run can be resumed.
 
-Every file is put as a whole. The journal lists the files that are durable (`jobs.store.store`). A resumed run keeps the
-files of the journal that still have their size (in a bucket also their ETag), and makes all others again, which takes a
-few seconds at most. So no kill or power cut can leave an incomplete file that counts as complete. `manifest.json` is
-put last and durably: the dataset exists only with it.
+Every file is stored completely or not at all. The journal (`jobs.store.store`) lists the files that are durable. A
+resumed run keeps a file of the journal if the size of the file (in a bucket also the ETag) is unchanged. The resumed
+run makes all other files again, which costs a few seconds of work at most. So an incomplete file never counts as
+complete, even after a kill or a power cut. `manifest.json` is written last and durably: a dataset without
+`manifest.json` counts as incomplete.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ Progress = Callable[[int, int], None]
 MARKER_NAME = ".tfio-dataset"
 LOCK_NAME = ".tfio-lock"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
-_LISTING_BYTES = 120  # bytes per file in manifest, journal and directory
-_AGAIN = "give the same command again: complete files are kept"
+_LISTING_BYTES = 120  # bytes that one file takes in the manifest, the journal and the directory
+_AGAIN = "give the same command again: complete files are not made again"
 
 
 class MissingFiles(NamedTuple):
-    """The files of a dataset that are not yet made: their indices, and the bytes that they need on a device."""
+    """The indices of the files that a dataset still lacks, and the bytes that these files need on a device."""
 
     indices: list[int]
     bytes: int
@@ -69,14 +70,16 @@ def make_dataset(
     processes: int,
     progress: Progress = lambda _done, _total: None,
 ) -> Manifest:
-    """Make a dataset, or complete it, and return its manifest; equal specs give equal bytes.
+    """Make a synthetic dataset, or complete an incomplete dataset, and return its manifest.
 
-    The folder, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made if it is missing. A complete
-    dataset is returned without a write, so it may lie on a read-only file system. The `processes` are spawned, so a
-    script that calls this function needs ``if __name__ == "__main__"``; `progress` gets the number of files that are
-    done, and of all files. Raises DatasetError if the place has other files or differs from its manifest, if the
-    storage is full or read-only, or if a process was killed; ObjectStoreError if the store of a bucket refuses a
-    request or does not answer.
+    Equal specs give equal bytes. A missing folder is made; the folder is usually
+    ``<storage root>/datasets/<dataset_id(name, spec)>``. If the dataset is complete, this function writes nothing, so a
+    complete dataset may lie on a read-only file system. The `processes` are spawned, so a script that calls this
+    function needs ``if __name__ == "__main__"``. This function calls `progress` with the number of finished files and
+    the number of all files.
+
+    Raises DatasetError if the place has other files or differs from its manifest, if the storage is full or read-only,
+    or if a process was killed. Raises ObjectStoreError if the object store refuses a request or does not answer.
     """
     store, identity = Folder(place) if isinstance(place, Path) else place, dataset_id(name, spec)
     with _errors_with_cures(store):
@@ -85,7 +88,8 @@ def make_dataset(
             if isinstance(store, Folder):
                 files.make_folder(store.root, exist_ok=True, parents=True)
             refuse_foreign(store, MARKER_NAME, identity)
-            # Of two calls for one folder, one waits; two calls for one bucket put the same bytes.
+            # The lock makes two calls for one folder run one after the other. A bucket needs no lock, because two
+            # calls for one bucket put equal bytes.
             with FileLock(store.root / LOCK_NAME) if isinstance(store, Folder) else nullcontext():
                 manifest = _existing_manifest(store, spec, identity) or _make_missing(
                     store, spec, identity, processes, progress
@@ -95,7 +99,7 @@ def make_dataset(
 
 
 def _existing_manifest(store: Folder | Bucket, spec: Spec, identity: str) -> Manifest | None:
-    """Return the manifest of a complete dataset; None if the dataset is missing or incomplete."""
+    """Return the manifest of a complete dataset, or None if the dataset is missing or incomplete."""
     path = f"{store}/{MANIFEST_NAME}"
     try:
         manifest = parse_manifest(store.read(MANIFEST_NAME, MOST_BYTES), path)
@@ -111,14 +115,15 @@ def _existing_manifest(store: Folder | Bucket, spec: Spec, identity: str) -> Man
 
 
 def require_same_spec(manifest: Manifest, spec: Spec, place: object) -> None:
-    """Raise DatasetError if a manifest has other parameters, or another version of the generator, than `spec`."""
+    """Raise DatasetError if the parameters or the generator version in a manifest differ from `spec`."""
     version = (manifest.generator or {}).get("generator")
     if (manifest.parameters, version) != (spec_parameters(spec), spec.version):
-        raise DatasetError(f"{place} is another dataset", f"remove {place}, or name another place: storage.root=…")
+        message = f"{place} has a dataset with other parameters, or of another version of the generator"
+        raise DatasetError(message, f"remove {place}, or name another place: storage.root=…")
 
 
 def _verify_store(store: Folder | Bucket, manifest: Manifest) -> None:
-    """Raise DatasetError if names, sizes or ETags of the files differ from the manifest."""
+    """Raise DatasetError if the names, sizes or ETags of the stored files differ from the manifest."""
     if isinstance(store, Folder):
         verify_files(store.root, manifest)
         return
@@ -130,7 +135,7 @@ def _verify_store(store: Folder | Bucket, manifest: Manifest) -> None:
 
 
 def missing_files(store: Folder | Bucket, spec: Spec, name: str) -> MissingFiles:
-    """Return the files of a dataset that are not yet made; none if it has its manifest, all if it is new."""
+    """Return the files that a dataset still lacks: no file if the manifest exists, all files of a new dataset."""
     if isinstance(store, Folder) and os.access(store.root / MANIFEST_NAME, os.F_OK):
         return MissingFiles([], 0)
     with suppress(OSError):
@@ -142,7 +147,7 @@ def missing_files(store: Folder | Bucket, spec: Spec, name: str) -> MissingFiles
 
 
 def missing_files_of_spec(spec: Spec, existing: Collection[int] = ()) -> MissingFiles:
-    """Return the missing files if those with the indices `existing` exist, with their bytes on a device."""
+    """Return the files that a dataset lacks if only the files with the indices `existing` exist."""
     indices = [index for index in range(spec.files) if index not in existing]
     sizes = spec.sizes()[indices].tolist()
     return MissingFiles(indices, sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes))
@@ -151,20 +156,21 @@ def missing_files_of_spec(spec: Spec, existing: Collection[int] = ()) -> Missing
 def _read_journal(
     store: Store, spec: Spec, identity: str, entries: Mapping[str, StoreEntry]
 ) -> tuple[Journal, dict[int, PutResult]]:
-    """Return the journal of a dataset, and its journaled files that are unchanged, by index."""
+    """Return the journal of a dataset, and the files in the journal that are unchanged, by index of the file."""
     journal = Journal(store, {"dataset": identity, **generator_versions(spec)})
     return journal, journal.read(entries, [spec.name(index) for index in range(spec.files)])
 
 
 def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
-    """Make the missing files and return the manifest; the caller has locked the folder."""
+    """Make the missing files of a dataset, and return its manifest. The caller has locked the folder."""
     mark_as_ours(store, MARKER_NAME, identity)
     entries = store.entries()
     store.delete(*(name for name in entries if name.endswith(files.TEMPORARY)))
     journal, put = _read_journal(store, spec, identity, entries)
     missing, needed_bytes = missing_files_of_spec(spec, put)
     if lack := lack_of_room(store, needed_bytes):
-        raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; complete files are kept")
+        cure = f"{store.more_room}; or request fewer or smaller files; complete files are not made again"
+        raise DatasetError(lack, cure)
     if isinstance(store, Folder):
         for name in spec_folders(spec):
             files.make_folder(store.root / name, exist_ok=True)
@@ -183,7 +189,7 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     )
     _verify_store(store, manifest)
     store.put(MANIFEST_NAME, manifest.to_json().encode())
-    store.sync()  # posix_fadvise(2) cannot drop dirty pages before a measurement
+    store.sync()  # Write back all dirty pages, because posix_fadvise(2) drops only clean pages before a measurement.
     return manifest
 
 
@@ -191,13 +197,15 @@ def _write_file(store: Store, spec: Spec, index: int, size: int) -> PutResult:
     return store.write(spec.name(index), partial(write_content, spec, index, size))
 
 
-_MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; complete files are kept"
+_MORE_SPACE = (
+    "free some space, name another storage, or request fewer or smaller files; complete files are not made again"
+)
 _CURES = {
     errno.ENOSPC: _MORE_SPACE,
     errno.EDQUOT: "your quota is used up: " + _MORE_SPACE,
     errno.EROFS: "name a storage that is mounted for writing",
-    errno.EACCES: "name a storage whose root you may write to, or ask its owner for permission",
-    errno.EPERM: "name a storage whose root you may write to, or ask its owner for permission",
+    errno.EACCES: "name a storage whose root you may write to, or ask the owner of the root for permission",
+    errno.EPERM: "name a storage whose root you may write to, or ask the owner of the root for permission",
     errno.ENOTDIR: "name a folder, not a file",
     errno.ELOOP: "remove the link, or name another storage: storage.root=…",
 }
@@ -205,11 +213,11 @@ _CURES = {
 
 @contextmanager
 def _errors_with_cures(store: Store) -> Iterator[None]:
-    """Raise a DatasetError with a cure for an OSError, or a killed process, in the block."""
+    """Raise a DatasetError with a cure if the block raises OSError or a process of the pool is killed."""
     try:
         yield
     except PoolBrokenError as error:
-        message = f"a process that made files for {store} was killed, most likely for lack of memory"
+        message = f"a process that made files for {store} was killed, most likely because memory was full"
         raise DatasetError(message, f"use fewer processes and {_AGAIN}") from error
     except OSError as error:
         message = f"cannot make the dataset in {store}: {error.strerror or error}"

@@ -1,4 +1,4 @@
-"""The manifest of a dataset: written by this program or made by a scan of a user's folder, and checked later."""
+"""Read, write and check the manifest of a dataset. The manifest of a user's own folder is made by a scan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.model import reading
 from jobs.system import files, untrusted
 
 SCHEMA = 1
-MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
+MOST_BYTES = 1 << 31  # enough for 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
@@ -29,7 +29,7 @@ _NAMED_FILES = 3  # number of files that an error names
 
 
 class ImageFile(NamedTuple):
-    """One image: its path relative to the dataset, its size in bytes, and the number of its class."""
+    """A file of a dataset: its path relative to the dataset, its size in bytes, and the number of its class."""
 
     name: str
     size: int
@@ -48,16 +48,19 @@ class _Document(TypedDict):
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a dataset: its files with sizes and classes, and the origin of their bytes."""
+    """The manifest of a dataset: the files with their sizes and classes, and the origin of the files."""
 
     kind: Literal["synthetic", "folder"]  # `synthetic`: made by this program; `folder`: the user's own files
-    # Parameters that determine the bytes of a synthetic dataset; the data set to read in a folder of HDF5 files.
+    # For a synthetic dataset, the parameters that determine the bytes of the files. For a folder, the parameters of the
+    # scan, such as the name of the HDF5 data set.
     parameters: Mapping[str, Any]
-    # Versions that determine its bytes (of the generator, numpy, Pillow); None for a folder.
+    # Versions of the generator and of the libraries, which determine the bytes of a synthetic dataset. None for a
+    # folder.
     generator: Mapping[str, Any] | None
-    files: tuple[ImageFile, ...]  # in the order of names (folder) or of numbers (synthetic)
-    classes: tuple[str, ...]  # names, in the order of the labels
-    # For objects (S3): ETag and, if this program made it, SHA-256 in hexadecimal, per file; else None.
+    files: tuple[ImageFile, ...]  # sorted by name (folder) or by number (synthetic)
+    classes: tuple[str, ...]  # names of the classes; the number of a class is an index into this tuple
+    # For objects (S3), the ETag of each object, and the SHA-256 in hexadecimal if this program made the object. None
+    # for files.
     objects: tuple[tuple[str | None, str | None], ...] | None = None
     schema: int = SCHEMA
 
@@ -68,13 +71,13 @@ class Manifest:
 
     @property
     def quantiles(self) -> dict[str, float]:
-        """Return quantiles of the file sizes in bytes, by name of the quantile."""
+        """Return quantiles of the file sizes in bytes, by the name of the quantile, such as `median`."""
         sizes = sorted(file.size for file in self.files)
         return {name: _quantile(sizes, share) for name, share in _QUANTILES.items()}
 
     @property
     def checksum(self) -> str:
-        """Return a checksum over names and sizes of the files, independent of their order."""
+        """Return a checksum of the names and sizes of all files, which does not depend on the order of the files."""
         lines = sorted(f"{file.name}\t{file.size}\n" for file in self.files)
         return "sha256:" + hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
@@ -99,7 +102,7 @@ class Manifest:
 
 
 def _quantile(ordered: list[int], share: float) -> float:
-    """Return a quantile, interpolated linearly; numpy would cost every command line its import."""
+    """Return a quantile of sorted numbers by linear interpolation, without numpy, whose import is slow."""
     position = share * (len(ordered) - 1)
     lower = int(position)
     upper = min(lower + 1, len(ordered) - 1)
@@ -107,36 +110,42 @@ def _quantile(ordered: list[int], share: float) -> float:
 
 
 def load_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a dataset of this program; raise DatasetError if it is missing, damaged or newer."""
+    """Return the manifest of a dataset that this program made.
+
+    Raises DatasetError if the manifest is missing, damaged, or written by a newer version of this program.
+    """
     path = folder / MANIFEST_NAME
     try:
         return parse_manifest(files.read_file(path, MOST_BYTES), str(path))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
-        raise DatasetError(message, "make the dataset first; an interrupted one is resumed") from error
+        raise DatasetError(message, "make the dataset first; an incomplete dataset is completed") from error
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise DatasetError(message, f"make {path} a file that you may read") from error
 
 
 def parse_manifest(data: bytes, path: str) -> Manifest:
-    """Return the manifest whose JSON is `data`; raise DatasetError if it is damaged or newer."""
+    """Return the manifest whose JSON text is `data`; `path` is its name in errors.
+
+    Raises DatasetError if the manifest is damaged, or written by a newer version of this program.
+    """
     try:
         return _manifest_of_document(reading.check_value(untrusted.json_value(data), _Document, SCHEMA))
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}"
         raise DatasetError(message, f"`rm {path}` and give the same command again; correct files stay") from error
     except reading.NewerFileError as error:
-        message = f"{path} has {error}, this program knows {SCHEMA}"
+        message = f"{path} has {error}, but this program can read only schema {SCHEMA}"
         raise DatasetError(message, "update this program, or make the dataset in another folder") from error
 
 
 def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of a JSON document; raise ValueError if its lists contradict its checksum or each other."""
+    """Return the manifest in a JSON document; raise ValueError if the lists in the document contradict its checksum."""
     if invalid := [name for name, *_ in document["files"] if not files.is_possible_name_below(name)]:
-        raise ValueError(f"{invalid[0]!r} is no name of a file below it")
+        raise ValueError(f"{invalid[0]!r} is not the name of a file below the dataset's folder")
     if (objects := document.get("objects")) is not None and len(objects) != len(document["files"]):
-        raise ValueError("its lists of files and objects differ in length")
+        raise ValueError("the lists of files and objects differ in length")
     manifest = Manifest(
         kind=document["kind"],
         parameters=document["parameters"],
@@ -146,26 +155,29 @@ def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
         objects=None if objects is None else tuple((etag, digest) for etag, digest in objects),
     )
     if manifest.checksum != document["checksum"]:
-        raise ValueError("its checksum is not that of its list of files")
+        raise ValueError("the checksum in the manifest differs from the checksum of the list of files")
     return manifest
 
 
 def manifest_root(path: Path) -> Path:
-    """Return the folder to which the file names of a data set are relative; for a single file its folder."""
+    """Return the folder to which the file names of a dataset are relative. A single file gives its parent folder."""
     return path.parent if path.is_file() else path
 
 
 def scan_folder(
     folder: Path, hdf5: str | None = None, *, any_kind: bool = False, listed: Path | None = None
 ) -> Manifest:
-    """Return the manifest of a user's own JPEG and PNG files; each sub-folder is a class; nothing is written.
+    """Return the manifest of a user's own JPEG and PNG files, without writing a file; each sub-folder is a class.
 
-    With `hdf5`, the name of a data set, it lists HDF5 files instead, and looks into the first one. With `any_kind` it
-    lists every file except a manifest, or only `folder` itself if that is a file, or only the files that the file
-    `listed` names, one per line. Files at the top have the class `.`. Names that begin with a dot are skipped; links
-    are followed. An unreadable file is listed, too: the benchmark counts it.
+    Files directly in `folder` have the class `.`. Names that begin with a dot are skipped. Links are followed. The
+    manifest also lists an unreadable file, because the benchmark counts unreadable files.
 
-    Raises DatasetError if the folder is missing, cannot be read completely or has no images.
+    With `hdf5`, the name of an HDF5 data set, the manifest lists HDF5 files instead, and the first file is checked for
+    the data set. With `any_kind`, the manifest lists every file except a manifest. With `any_kind` and a file as
+    `folder`, the manifest lists only this file. With `listed`, a text file with one name per line, the manifest lists
+    only the files with these names.
+
+    Raises DatasetError if the folder is missing, has no files to list, or cannot be read completely.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
     endings = file_suffixes(parameters)
@@ -178,7 +190,7 @@ def scan_folder(
         what = "files with content" if any_kind else "images" if hdf5 is None else "HDF5 files"
         message = f"no {what} in {folder}"
         kinds = ", ".join(endings) or "any"
-        raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
+        raise DatasetError(message, f"name a folder that has {kinds} files, also in sub-folders")
     if hdf5 is not None:
         h5py_parts.parts_bytes(folder / min(sizes), [Part(hdf5)])
     return manifest_of_own_files(parameters, sizes)
@@ -187,7 +199,7 @@ def scan_folder(
 def manifest_of_own_files(
     parameters: Mapping[str, Any], sizes: Mapping[str, int], etags: Mapping[str, str | None] | None = None
 ) -> Manifest:
-    """Return the manifest of a user's own files (sizes in bytes, by name) or objects (with `etags`, by name)."""
+    """Return the manifest of a user's own files, from `sizes` (bytes, by name); for objects, also from their ETags."""
     names = sorted(sizes)
     folders = {name: str(Path(name).parent) for name in names}
     classes = tuple(sorted(set(folders.values())))
@@ -203,7 +215,10 @@ def manifest_of_own_files(
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
-    """Raise DatasetError if names or sizes of images differ from the manifest; other files are ignored."""
+    """Raise DatasetError if the names or sizes of a dataset's files differ from its manifest.
+
+    Files with a suffix that the dataset does not use are ignored.
+    """
     own = manifest.kind == "folder"
     sizes = _sizes(folder, file_suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
     if complaint := manifest_difference(manifest, sizes):
@@ -212,9 +227,9 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
 
 
 def manifest_difference(manifest: Manifest, sizes: Mapping[str, int], changed: Sequence[str] = ()) -> str:
-    """Return the differences between a manifest and files (sizes in bytes, by name) as text; empty if there are none.
+    """Return a text about the differences between a manifest and the stored files; "" if there is no difference.
 
-    `changed`: names of files whose content is known to differ.
+    `sizes` has the sizes of the stored files in bytes, by name. `changed` has the names of files with wrong content.
     """
     expected = {file.name: file.size for file in manifest.files}
     complaints = {
@@ -234,13 +249,13 @@ def _shorten(names: Sequence[str]) -> str:
 def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
     """Return the cure for a dataset that does not match its manifest."""
     if manifest.kind == "folder":
-        return "leave the folder alone while a campaign uses it; start the campaign again to list its files again"
+        return "change no file while a campaign uses the folder; start the campaign again, which lists the files again"
     remake = f"`rm {folder / MANIFEST_NAME}` and give the same command again: only files that differ are written"
     return remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
 
 
 def _sizes_of_ours(folder: Path) -> dict[str, int]:
-    """Return the sizes of a dataset made by this program, in bytes by name; links are not followed."""
+    """Return the sizes in bytes of the files of a dataset made by this program, by name. Links are not followed."""
     _require_folder(folder)
     try:
         statuses = files.folder_tree(folder)
@@ -262,12 +277,12 @@ def _require_folder(folder: Path) -> None:
 
 
 def file_suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the suffixes of the files of a user's own folder, from the parameters of its manifest."""
+    """Return the suffixes of the files in a user's own folder, according to the parameters of the manifest."""
     return ANY_SUFFIX if "any_kind" in parameters else HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
 
 
 def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
-    """Return the sizes in bytes of the files below a folder with one of these suffixes, by relative name."""
+    """Return the sizes in bytes of the files below a folder whose names end with a suffix, by relative name."""
     _require_folder(folder)
     try:
         files_below = [
@@ -277,32 +292,33 @@ def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
         raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of ordinary files") from error
     except OSError as error:
         message = f"cannot read the folder {error.filename}: {error.strerror}"
-        raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move it out of the dataset") from error
+        raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move this folder out of the dataset") from error
     sizes = {str(path.relative_to(folder)): _size(path, status) for path, status in files_below}
     return {name: size for name, size in sizes.items() if name != MANIFEST_NAME}
 
 
 def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
-    """Return the sizes in bytes of the files that a list names, by name."""
+    """Return the sizes in bytes of the files whose names are in the text file `listed`, by name."""
     _require_folder(folder)
     try:
         names = untrusted.read_bounded(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
         if invalid := [name for name in names if not files.is_possible_name_below(name)]:
             raise DatasetError(
-                f"{listed} names {invalid[0]!r}, which is no file below {folder}", "names relative to dataset.path"
+                f"{listed} names {invalid[0]!r}, which is no file below {folder}",
+                "write names that are relative to dataset.path",
             )
         return {name: _size(folder / name, (folder / name).stat()) for name in names}
     except (OSError, untrusted.UntrustedError) as error:
         raise DatasetError(
-            f"{listed} does not list files: {error}", "one name per line, relative to dataset.path"
+            f"cannot use the list of files {listed}: {error}", "write one name per line, relative to dataset.path"
         ) from error
 
 
 def _size(path: Path, status: os.stat_result) -> int:
-    """Return the size of a file in bytes; 0 for a broken link. Raise DatasetError for a pipe, a socket or a device."""
+    """Return the size of a file in bytes, or 0 for a broken link; raise DatasetError for a pipe, socket or device."""
     if stat.S_ISLNK(status.st_mode):
         return 0
     if not stat.S_ISREG(status.st_mode):
         message = f"{path} has a name like a file of the dataset, but is a pipe, a socket or a device"
-        raise DatasetError(message, "move it out of the dataset")
+        raise DatasetError(message, f"move {path} out of the dataset")
     return status.st_size

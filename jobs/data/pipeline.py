@@ -1,9 +1,11 @@
-"""The input pipelines of the paper's sections III.A and III.B, in current tf.data.
+"""Build the input pipelines of the paper's sections III.A and III.B with current tf.data.
 
-The steps are: list, shuffle, map with ``threads`` parallel calls, drop unreadable files, batch, prefetch. JPEG and PNG
-images are decoded with a limit: the header of a file of a few kB may state billions of pixels, and TensorFlow allocates
-the memory for them (2.3 GB for a PNG of 8 kB). So the header is read first, by operations of the graph, which need no
-lock of Python and take 1.5 % of the time to read and decode an image of 112 kB.
+The steps are: list, shuffle, map with ``threads`` parallel calls, drop unreadable files, batch, prefetch.
+
+An image with too many pixels is refused. The header of a file of a few kB may state billions of pixels, and TensorFlow
+would allocate the memory for all pixels (2.3 GB for a PNG of 8 kB). So TensorFlow operations read the header of an
+image before the decoder runs. The operations run without Python's global lock, and take 1.5 % of the time to read and
+decode an image of 112 kB.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
 
 MOST_PIXELS = 89_478_485  # Pillow's limit for decompression bombs (Image.MAX_IMAGE_PIXELS)
 _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # in a PNG, width and height follow these bytes
-_NAMED_FILES = 20  # number of unreadable files that a record names; all are counted
+_NAMED_FILES = 20  # a record names at most 20 unreadable files, but counts all unreadable files
 
 
 class PipelineKeys(NodeWithName):
-    """Input pipeline of a benchmark that reads images."""
+    """Settings of the input pipeline of a benchmark that reads images."""
 
     image_size: Annotated[
         int, Meta(ge=8, le=4096), Setting("width and height of an image after the resize", unit="pixels")
@@ -40,7 +42,8 @@ class PipelineKeys(NodeWithName):
     ignore_errors: Annotated[
         bool,
         Setting(
-            "true: unreadable files are skipped, counted and named in the record; false: the first one ends the run"
+            "true: unreadable files are skipped, counted and named in the record;"
+            " false: the first unreadable file ends the run"
         ),
     ] = True
     autotune: Annotated[bool, Setting("whether tf.data may choose buffer sizes and parallelism (autotuning)")] = False
@@ -61,22 +64,25 @@ class PipelineKeys(NodeWithName):
 
 
 def shuffled_paths(paths: Sequence[str], seed: int) -> tf.data.Dataset:
-    """Return a dataset ``(index into paths, path)`` of the shuffled list; equal seeds give equal orders."""
-    # The names are bytes, because TensorFlow refuses a str that is not UTF-8, and tensors, because tf.data looks at
-    # lists element by element.
+    """Return a dataset of pairs ``(index into paths, path)`` in shuffled order; equal seeds give equal orders."""
+    # The paths are encoded to bytes, because TensorFlow refuses a str that is not UTF-8. Paths and indices are tensors,
+    # because tf.data would inspect every single element of a Python list.
     names, indices = tf.constant([os.fsencode(path) for path in paths]), tf.constant(range(len(paths)))
     elements = tf.data.Dataset.from_tensor_slices((indices, names))
     return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
 
 
 def reading_order(paths: Sequence[str], seed: int) -> list[int]:
-    """Return the indices of `paths` in the order in which this process's pipelines read them."""
+    """Return the indices of `paths` in the order in which a pipeline with this seed reads the files."""
     indices: list[int] = next(iter(shuffled_paths(paths, seed).batch(len(paths))))[0].numpy().tolist()
     return indices
 
 
 def class_labels(paths: Sequence[str]) -> tuple[list[int], int]:
-    """Return the class of each file (the index of its folder among all folders, sorted), and the number of classes."""
+    """Return the class of each file, and the number of classes.
+
+    The class of a file is the index of its folder in the sorted list of all folders.
+    """
     folders = [str(Path(path).parent) for path in paths]
     number = {folder: index for index, folder in enumerate(sorted(set(folders)))}
     return [number[folder] for folder in folders], len(number)
@@ -85,9 +91,9 @@ def class_labels(paths: Sequence[str]) -> tuple[list[int], int]:
 def build_unlabelled(paths: Sequence[str], settings: Settings, source: RunObjects | None = None) -> tf.data.Dataset:
     """Return the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
-    The payload is float32 ``(n, image_size, image_size, 3)``, or the contents of the files if ``preprocess`` is off;
-    for objects of a `source` it is then uint8 ``(n, 0)``: their contents are arrays of several lengths, which make no
-    batch.
+    The payload is the images, float32 ``(n, image_size, image_size, 3)``. If ``preprocess`` is off, the payload is the
+    contents of the files. For objects of a `source` the payload is then empty, uint8 ``(n, 0)``, because the contents
+    of objects are arrays of different lengths, and tf.data cannot batch such arrays.
     """
     benchmark = settings["benchmark"]
     load = _loader(benchmark, source)
@@ -102,11 +108,12 @@ def build_labelled(
     classified: Sequence[str] | None = None,
     source: RunObjects | None = None,
 ) -> tf.data.Dataset:
-    """Return the pipeline of a training: as `build_unlabelled`, with one-hot labels float32 ``(n, classes)``.
+    """Return the pipeline of a training: batches of `build_unlabelled` plus one-hot labels, float32 ``(n, classes)``.
 
-    With ``prefetch_to_device`` the pipeline copies batches to `device`, and those that ``prefetch`` keeps ready lie
-    there; without it they lie in the host's memory, and the step that takes a batch copies it. `classified` has the
-    files whose folders give the classes, in the order of `paths`, if `paths` are copies.
+    With ``prefetch_to_device`` the pipeline copies batches to `device`, so prefetched batches are in the memory of the
+    device. Otherwise prefetched batches are in the memory of the host, and each training step copies its batch to the
+    device. If `paths` are staged copies, `classified` has the original files in the order of `paths`, because the
+    folders of the original files are the classes.
     """
     benchmark = settings["benchmark"]
     load = _labelled(_loader(benchmark, source), classified or paths)
@@ -114,7 +121,8 @@ def build_labelled(
     pipeline_options = tensorflow_options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:
         return _prefetched(dataset, settings).with_options(pipeline_options)
-    # TensorFlow requires that the copy and the prefetch after it are last; the options are for the iterator inside.
+    # TensorFlow requires that the copy to the device and the prefetch are the last two steps. So the options are set
+    # before the copy, and apply to the iterator inside the copy step.
     with _without_temporary_files():
         copied = dataset.with_options(pipeline_options).apply(tf.data.experimental.copy_to_device(device))
     return _prefetched(copied, settings)
@@ -127,10 +135,10 @@ def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Data
 
 @contextmanager
 def _without_temporary_files() -> Iterator[None]:
-    """Remove the temporary files that are made in the block.
+    """Remove the temporary files that are made in the `with` block.
 
-    `copy_to_device` always lets AutoGraph convert internal functions, and each conversion leaves a file. Python would
-    remove it at its normal end, which a forked run never reaches.
+    `copy_to_device` always lets AutoGraph convert internal functions, and each conversion leaves a temporary file.
+    Python removes these temporary files at a normal exit, but a forked run never exits normally.
     """
     previous = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="tfio-") as folder:
@@ -146,11 +154,14 @@ def _prefetched(dataset: tf.data.Dataset, settings: Settings) -> tf.data.Dataset
 
 
 def tensorflow_options(benchmark: Node, threads: int) -> tf.data.Options:
-    """Return the options for changes that TensorFlow makes by itself; the paper's TensorFlow 1.10 made none.
+    """Return the tf.data options that control which changes TensorFlow makes to a pipeline automatically.
 
-    TensorFlow's shared pool has one thread per core, which would limit ``threads``: on two cores, eight parallel calls
-    would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a pool of
-    its own with ``threads`` threads, unless ``private_threads`` has another number (0: the shared pool).
+    The paper's TensorFlow 1.10 made no such changes.
+
+    TensorFlow's shared thread pool has one thread per core, which would limit ``threads``: on two cores, only two of
+    eight parallel calls would run at a time. The paper's machines had at least as many cores as threads. So by default
+    the pipeline has a private pool of ``threads`` threads. The setting ``private_threads`` gives another number of
+    threads; 0 selects the shared pool.
     """
     options_of_pipeline = tf.data.Options()
     options_of_pipeline.autotune.enabled = benchmark["autotune"]
@@ -175,12 +186,13 @@ def _loader(benchmark: Node, source: RunObjects | None) -> Any:
             return index, tf.strings.length(contents), contents
         data = source.tensor(path)
         length = tf.size(data)
-        # A part of `data`, even an empty one, would keep all of `data` until its batch is made.
+        # Not `data[:0]`: even an empty slice would keep all of `data` in memory until the batch is made.
         empty = tf.zeros((0,), tf.uint8)
         return index, length, as_text(data, length) if preprocess else empty
 
     def as_text(data: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        # A decoder takes the end of the serialized array, which TensorFlow copies without Python's lock.
+        # The serialized tensor ends with the bytes of `data`. TensorFlow copies these bytes into a string for the
+        # decoder without Python's global lock.
         return tf.strings.substr(tf.io.serialize_tensor(data), -length, length)
 
     def read_and_preprocess(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -196,7 +208,7 @@ def _loader(benchmark: Node, source: RunObjects | None) -> Any:
         return index, length, tf.image.resize(tf.reshape(pixels, (rows, row, 1)), size) / 255
 
     load = read_as_grey if "row_bytes" in benchmark else read_and_preprocess
-    # These are plain operations: AutoGraph would change nothing, and would leave a temporary file.
+    # The functions above have only TensorFlow operations: AutoGraph would change nothing, but leave a temporary file.
     return tf.autograph.experimental.do_not_convert(load if preprocess else read)
 
 
@@ -211,17 +223,17 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
 
 
 def why_unreadable(path: str, benchmark: Node, source: RunObjects | None = None) -> str | None:
-    """Return TensorFlow's error message for one file, loaded alone as this benchmark does; None if it loads."""
+    """Load one file as the benchmark does; return the error message, or None if the file loads."""
     try:
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return loading_error_text(error)
-    except JobError as error:  # an object
+    except JobError as error:  # the read of an object has failed
         return error.message
     return None
 
 
-def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its run ended
+def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how the run ended
     names: Sequence[str],
     delivered: Sequence[int],
     settings: Settings,
@@ -230,12 +242,15 @@ def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its r
     exhausted: bool,
     whole_batches: bool = False,
 ) -> tuple[int, list[dict[str, str]]]:
-    """Return the number of files that the pipeline dropped, and the first ones with their errors.
+    """Return the number of files that the pipeline dropped, and the names and errors of the first dropped files.
 
-    The shuffled order is seeded, so the files requested before the last delivered one are known. Those that were not
-    delivered are loaded once more, one by one; if one loads now, it was still in progress. A run that `exhausted` the
-    list requested every file, so a missing one was dropped even if it loads now, except with `whole_batches`: then it
-    may have been in the incomplete last batch.
+    The order of the files depends only on the seed. So this function knows which files the pipeline requested before
+    the last delivered file. This function loads each undelivered file among them once more. If such a file loads now,
+    the run ended before the read of the file was complete, and the file was not dropped.
+
+    If the run has `exhausted` the list, the pipeline requested every file. Then every undelivered file was dropped,
+    even if the file loads now. The exception is `whole_batches`: an undelivered file that loads now may have been in
+    the incomplete last batch, and is not counted.
     """
     delivered_set = set(delivered)
     if len(delivered_set) == len(names):
@@ -257,17 +272,20 @@ def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its r
 
 
 def first_complaint(names: Sequence[str], settings: Settings, source: RunObjects | None = None) -> str | None:
-    """Return name and error of the first file that does not load now, in the order of the run; None if all load."""
+    """Return the name and error of the first file of a run that does not load now, or None if all files load."""
     ordered = [names[index] for index in reading_order(names, settings["seed"])]
     complaints = ((name, why_unreadable(name, settings["benchmark"], source)) for name in ordered)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
 
 
 def decode_image(contents: tf.Tensor) -> tf.Tensor:
-    """Return the pixels of an image, uint8 ``(height, width, 3)``; raise InvalidArgumentError if there are too many."""
+    """Return the pixels of a JPEG or PNG image, uint8 ``(height, width, 3)``.
+
+    Raises InvalidArgumentError if the image has more than `MOST_PIXELS` pixels, or is neither JPEG nor PNG.
+    """
     is_jpeg = tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG
     pixels = tf.cond(is_jpeg, lambda: _pixels_of_jpeg(contents), lambda: _pixels_of_png(contents))
-    with _require(pixels <= MOST_PIXELS, f"it has more than {MOST_PIXELS:,} pixels"):
+    with _require(pixels <= MOST_PIXELS, f"the image has more than {MOST_PIXELS:,} pixels"):
         return tf.io.decode_jpeg(contents, channels=3)  # decodes PNG, too
 
 
@@ -276,7 +294,7 @@ def _pixels_of_jpeg(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _pixels_of_png(contents: tf.Tensor) -> tf.Tensor:
-    with _require(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "it is neither JPEG nor PNG"):
+    with _require(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "the file is neither JPEG nor PNG"):
         sides = tf.io.decode_raw(tf.strings.substr(contents, len(_PNG), 8), tf.int32, little_endian=False)
     return tf.reduce_prod(tf.cast(sides, tf.int64))
 

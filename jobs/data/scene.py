@@ -1,9 +1,11 @@
-"""The scene of a synthetic photograph, drawn from a seed before anything is encoded.
+"""Draw the scene of a synthetic photograph from a seed. `jobs.data.synthetic_images` encodes the scene as JPEG.
 
-A scene consists of "dead leaves": opaque objects over one another, with radii after a power law, which give it the
-edges, occlusions and smooth regions of photographs (Lee, Mumford, Huang 2001, doi
-10.1023/A:1011109015675), plus a texture whose amplitude falls with frequency (Field 1987, doi
-10.1364/JOSAA.4.002379), plus a floor of white noise for the sensor.
+A scene is the sum of three parts:
+
+- "dead leaves": opaque objects that cover one another, with radii that follow a power law. Such objects give the scene
+  the edges, occlusions and smooth regions of photographs (Lee, Mumford, Huang 2001, doi 10.1023/A:1011109015675).
+- a texture whose amplitude falls with frequency (Field 1987, doi 10.1364/JOSAA.4.002379).
+- white noise, like the noise of a camera's sensor.
 """
 
 from __future__ import annotations
@@ -17,26 +19,27 @@ from PIL import Image, ImageDraw, ImageFilter
 
 Plane = npt.NDArray[np.float32]
 
-_FOCUS_DETAIL = 1.0  # grey levels of texture; with less texture the edges become softer, too
-_CORNER = 0.01  # cycles per pixel; the scene itself has the slower variation
-_NOISE_FLOOR = 3.0  # gain of white noise; the texture's gain, 1 / frequency, is equal to it at 1/3 cycle per pixel
+_FOCUS_DETAIL = 1.0  # grey levels of texture; if the texture is weaker, the edges of objects are softer, too
+# Cycles per pixel. Below this frequency the gain of the texture is constant, because the objects already vary slowly.
+_CORNER = 0.01
+_NOISE_FLOOR = 3.0  # gain of the white noise; the gain of the texture, 1 / frequency, is 3.0 at 1/3 cycle per pixel
 
 
 def item_generator(*path: int) -> np.random.Generator:
-    """Return the random generator for the item `path`; it is independent of all other items."""
+    """Return a random generator that is seeded with the numbers `path`; other numbers give an independent generator."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(path)))
 
 
 @dataclass(frozen=True)
 class ClassStyle:
-    """The common features of the images of one class, which a classifier can learn: palette, shapes, direction."""
+    """The features that all images of one class share, so that a classifier can learn the class."""
 
     palette: npt.NDArray[np.float64]  # shape (colours, 3): Y, Cb, Cr
     angle: float  # main direction of objects and texture, radians
-    elongation: float
-    lobes: int
+    elongation: float  # factor by which objects are stretched along the main direction
+    lobes: int  # number of bumps in the outline of an object
     smallest: float  # radius of the smallest objects, as a share of the image's side
-    objects: int
+    objects: int  # number of near objects at full clutter
 
 
 def class_style(rng: np.random.Generator) -> ClassStyle:
@@ -57,19 +60,20 @@ def class_style(rng: np.random.Generator) -> ClassStyle:
 
 @dataclass(frozen=True)
 class Photograph:
-    """An image before its amount of detail is set; every plane has the shape (height, width)."""
+    """The planes from which `with_detail` makes an image; every plane has the shape (height, width)."""
 
     soft: Plane  # luma out of focus
-    sharp: Plane  # difference to the luma in focus
+    sharp: Plane  # luma in focus minus luma out of focus
     blue: Plane
     red: Plane
-    texture: Plane  # mean strength 1; stronger on rough objects, weaker on smooth ones
+    texture: Plane  # noise with a mean strength of 1, stronger on rough objects and weaker on smooth objects
 
     def with_detail(self, detail: float) -> Image.Image:
         """Return the image as YCbCr, with a texture of `detail` grey levels."""
         grain = np.float32(detail) * self.texture
         focus = np.float32(min(1.0, detail / _FOCUS_DETAIL))
-        # Colour varies less than brightness and independently of it: the texture is read in other directions.
+        # In photographs, colour varies less than brightness, and independently of brightness. So the colour planes get
+        # a weaker texture that is mirrored.
         bands = (
             self.soft + focus * self.sharp + grain,
             self.blue + np.float32(0.15) * grain[::-1, ::-1],
@@ -89,7 +93,7 @@ def random_photograph(rng: np.random.Generator, style: ClassStyle, size: tuple[i
 
 
 def _scene(rng: np.random.Generator, style: ClassStyle, size: tuple[int, int], clutter: float) -> Image.Image:
-    """Return an image of overlapping objects, far ones out of focus; its bands are Y, Cb, Cr and roughness x 64."""
+    """Return an image of overlapping objects, with far objects out of focus; bands are Y, Cb, Cr and roughness x 64."""
     width, height = size
     scene = Image.new("CMYK", (width, height))
     draw = ImageDraw.Draw(scene)
@@ -100,7 +104,7 @@ def _scene(rng: np.random.Generator, style: ClassStyle, size: tuple[int, int], c
     _draw_leaves(rng, style, draw, far_count, size)
     scene = scene.filter(ImageFilter.BoxBlur(float(rng.uniform(0.002, 0.012)) * side))
     _draw_leaves(rng, style, ImageDraw.Draw(scene), near_count, size)
-    return scene.filter(ImageFilter.GaussianBlur(0.45))  # the lens; without it edges have steps
+    return scene.filter(ImageFilter.GaussianBlur(0.45))  # blurred as by a lens, so that edges have no steps
 
 
 def _draw_ground(
@@ -125,7 +129,7 @@ def _colours(rng: np.random.Generator, style: ClassStyle, count: int) -> list[tu
 def _draw_leaves(
     rng: np.random.Generator, style: ClassStyle, draw: ImageDraw.ImageDraw, count: int, size: tuple[int, int]
 ) -> None:
-    """Draw `count` objects; the density of radii falls with the third power, so that no scale dominates."""
+    """Draw `count` objects. The density of radii falls with the radius to the power 3, so that no size dominates."""
     side = math.sqrt(size[0] * size[1])
     smallest, largest = max(style.smallest * side, 5), 0.33 * side
     radius = smallest / np.sqrt(1 - rng.random((count, 1)) * (1 - (smallest / largest) ** 2))
@@ -153,7 +157,7 @@ def _texture(rng: np.random.Generator, style: ClassStyle, width: int, height: in
     fy = np.fft.fftfreq(rows).astype(np.float32)[:, None]
     fx = np.fft.rfftfreq(columns).astype(np.float32)[None, :]
     cos, sin = np.float32(math.cos(style.angle)), np.float32(math.sin(style.angle))
-    # It is stretched along the class's direction, as bark, grass, cloth and water are.
+    # The texture is stretched along the main direction of the class, like the texture of bark, grass, cloth and water.
     square = (fx * cos + fy * sin) ** 2 * np.float32(style.elongation) + (fy * cos - fx * sin) ** 2
     square[0, 0] = 1
     gain = 1 / np.sqrt(square + np.float32(_CORNER**2)) + np.float32(_NOISE_FLOOR)

@@ -1,4 +1,4 @@
-"""The specifications of synthetic datasets, and the pool of processes that makes their files in parallel."""
+"""Select the specification of a synthetic dataset, and make the dataset's files with a pool of processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ Spec = ImageSpec | ExecutableSpec | SampleSpec | HepSpec | ClimateSpec
 
 
 def dataset_spec(dataset: Mapping[str, Any]) -> Spec:
-    """Return the specification of a node ``dataset`` (or of its parameters); raise ValueError for impossible files."""
+    """Return the specification of a synthetic dataset, from its settings (the node ``dataset``) or its parameters.
+
+    Raises ValueError if no files can have these parameters.
+    """
     parameters = {key: value for key, value in dataset.items() if key != "name"}
     kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, SampleSpec, HepSpec, ClimateSpec)
     kind = next(kind for kind in kinds if {field.name for field in fields(kind)} == parameters.keys())
@@ -37,13 +40,16 @@ def dataset_spec(dataset: Mapping[str, Any]) -> Spec:
 
 
 def dataset_id(name: str, spec: Spec) -> str:
-    """Return the name of a dataset's folder, unique for its parameters and the generator's version."""
+    """Return the name of a dataset's folder; the name is unique for the parameters and the version of the generator."""
     text = json.dumps([spec.version, spec_parameters(spec)], sort_keys=True)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 def spec_parameters(spec: Spec) -> dict[str, Any]:
-    """Return the parameters that determine the bytes; ``sigma`` becomes a float, because 1 and 1.0 must be equal."""
+    """Return the parameters that determine the bytes of a dataset.
+
+    ``sigma`` becomes a float, because 1 and 1.0 must give the same dataset id.
+    """
     return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
@@ -54,20 +60,20 @@ def generator_versions(spec: Spec) -> dict[str, Any]:
 
 
 def spec_folders(spec: Spec) -> tuple[str, ...]:
-    """Return the folders of the files, which are the classes, in the order of the labels."""
+    """Return the folders of a dataset in the order of the class labels; each folder has the files of one class."""
     return tuple(dict.fromkeys(os.path.dirname(spec.name(index)) or "." for index in range(spec.files)))  # noqa: PTH120
 
 
-_BATCH = 8  # images; they take about 0.2 s, the longest delay of Ctrl-C
+_BATCH = 8  # files that a process makes at a time; 8 images take about 0.2 s, for which Ctrl-C has to wait
 _BATCH_BYTES = 8_000_000
-# Sample files of the time estimate: their positions in the order of size, and the seconds after which it stops.
+# The time estimate makes sample files at these positions in the order of file size, and stops after _SAMPLE_S seconds.
 _SAMPLES, _SAMPLE_S = (0.5, 0.25, 0.75), 0.05
-_SAMPLE_BYTES = 100_000_000  # a larger file is no sample
+_SAMPLE_BYTES = 100_000_000  # a larger file is not used as a sample
 _Made = TypeVar("_Made")
 
 
 class PoolBrokenError(Exception):
-    """A process of the pool was killed."""
+    """Raised if a process of the pool was killed."""
 
 
 def write_content(spec: Spec, index: int, size: int, file: IO[bytes]) -> None:
@@ -81,9 +87,10 @@ def write_content(spec: Spec, index: int, size: int, file: IO[bytes]) -> None:
 def make_files(
     write: Callable[[Spec, int, int], _Made], spec: Spec, indices: list[int], processes: int
 ) -> Generator[dict[int, _Made], None, None]:
-    """Write files and yield the results of `write` by index, as they come; `write` gets spec, index and target size.
+    """Call `write` for each file in a pool of processes, and yield the results of each batch by index of the file.
 
-    Raises PoolBrokenError if a process was killed.
+    The arguments of `write` are the spec, the index of the file, and the target size in bytes. Raises PoolBrokenError
+    if a process was killed.
     """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // int(spec.sizes().max())))
     batches = [indices[start : start + at_once] for start in range(0, len(indices), at_once)]
@@ -91,7 +98,7 @@ def make_files(
         _prepare(write, spec)
         yield from map(_write_batch, batches)
         return
-    # A forked process would inherit locks, and perhaps TensorFlow; a spawned process starts clean.
+    # The processes are spawned, because a forked process would inherit locks, and perhaps TensorFlow.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
         max(1, min(processes, len(batches))), context, initializer=_prepare_process, initargs=(write, spec)
@@ -108,9 +115,9 @@ def make_files(
 
 
 def processor_s(spec: Spec, indices: list[int]) -> float:
-    """Return the estimated seconds that one process needs to make these files, without writing them.
+    """Return the estimated seconds that one process needs to make the files with these indices.
 
-    A few of the files are made for this, in the folder for temporary files.
+    For the estimate, a few of these files are made as temporary files.
     """
     if not indices:
         return 0.0
@@ -118,8 +125,9 @@ def processor_s(spec: Spec, indices: list[int]) -> float:
     ordered = sorted((index for index in indices if sizes[index] <= _SAMPLE_BYTES), key=sizes.__getitem__)
     samples = [ordered[int(len(ordered) * position)] for position in _SAMPLES] if ordered else indices[:1]
     made_bytes, durations_s = 0, []
-    for number, index in enumerate((samples[0], *samples)):  # the first one includes imports
-        with tempfile.NamedTemporaryFile() as file:  # HDF5 needs a name
+    # The first sample is made twice, because its first duration includes imports, and is not counted.
+    for number, index in enumerate((samples[0], *samples)):
+        with tempfile.NamedTemporaryFile() as file:  # HDF5 needs a file that has a name
             start = time.perf_counter()
             write_content(spec, index, int(sizes[index]), file)
             size = file.seek(0, os.SEEK_END)
@@ -133,7 +141,7 @@ def processor_s(spec: Spec, indices: list[int]) -> float:
 
 @contextmanager
 def without_ctrl_c() -> Iterator[None]:
-    """Block Ctrl-C (SIGINT) for the block; processes that are started in it inherit this."""
+    """Block the signal of Ctrl-C (SIGINT) in a `with` block; processes that start in the `with` block ignore Ctrl-C."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -159,7 +167,7 @@ def _prepare(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent has ended for any reason; the executor would wait for ever."""
+    """End this process as soon as its parent process has ended; otherwise this process would wait for work for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

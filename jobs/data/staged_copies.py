@@ -1,10 +1,10 @@
-"""Staged copies: files copied to a faster storage and read from there, and the map that lists them for a campaign.
+"""Copy files to a faster storage ("staged copies"), and read the map that lists the copies.
 
-A copy gets its name when it was read back and is correct. It has the size and the modification time of its original,
-which identify it. So a killed copy can be resumed, and a map names only complete copies. ``python -m campaign stage
-apply`` writes the map. A user's script::
+A copy gets its final name only after the copy was read back and found correct. A copy has the size and the modification
+time of its original. These two values identify the copy, so an interrupted ``stage apply`` can be resumed. A map names
+only complete copies. ``python -m campaign stage apply`` writes the map. A user's script reads staged copies with::
 
-    paths = staged(paths, "results/staging/advised.json")
+    paths = staged_paths(paths, "results/staging/advised.json")
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = 1
 FOLDER = "staged"
 """The folder of the copies, below the root of the faster storage."""
 File = tuple[str, int, int]
-"""A file's name below the folder of the originals, its size in bytes, and its modification time (ns)."""
+"""The relative name of an original file, the size in bytes, and the modification time in ns."""
 MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
 _BATCH_FILES, _BATCH_BYTES = 256, 256 << 20
 _HOW = transfer.TransferOptions(streams=4)
@@ -39,7 +39,7 @@ _CURE = "python -m campaign stage plan, then stage apply"
 
 
 class _Map(TypedDict):
-    """A map file: the folders of originals and copies, the root of the copies' storage, and the copied files."""
+    """The content of a map file: the folder of the originals, the folder and storage root of the copies, the files."""
 
     source: str
     copies: str
@@ -49,29 +49,28 @@ class _Map(TypedDict):
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """A map of staged copies."""
+    """A map from original files to their staged copies."""
 
-    source: Path
-    copies: Path
-    root: Path  # of the storage that holds the copies
-    files: Mapping[
-        str, tuple[int, int]
-    ]  # size in bytes and modification time in ns of original and copy, by relative name
+    source: Path  # folder of the originals
+    copies: Path  # folder of the copies
+    root: Path  # root of the storage that has the copies
+    # Size in bytes and modification time in ns, by relative name; a copy and its original have equal values.
+    files: Mapping[str, tuple[int, int]]
 
     def path_of(self, path: Path) -> Path:
-        """Return the path from which to read a file: its staged copy, or `path` itself if the map has no copy.
+        """Return the path of a file's staged copy, or `path` itself if the map has no copy of the file.
 
-        Raises DatasetError if the copy is missing or changed, or the original has changed since it was copied.
+        Raises DatasetError if the copy is missing or changed, or if the original has changed since the copy was made.
         """
         full_path = path.absolute()
         if not full_path.is_relative_to(self.source):
-            full_path = files.resolve_user_path(path)  # the folder may be named by a link
+            full_path = files.resolve_user_path(path)  # `path` may lead through a link to the folder
         name = str(full_path.relative_to(self.source)) if full_path.is_relative_to(self.source) else ""
         expected = self.files.get(name)
         if expected is None:
             return path
         for file, fault in (
-            (self.copies / name, "is not the copy any more"),
+            (self.copies / name, "differs from the copy that was made"),
             (path, "has changed since it was copied"),
         ):
             if file_identity(file) != expected:
@@ -80,7 +79,7 @@ class StagedFiles:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return the size (bytes) and modification time (ns) of a regular file, which identify it; else None."""
+    """Return the size (bytes) and modification time (ns) of a regular file, or None if `path` is no regular file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -89,7 +88,10 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def load_map(path: Path) -> StagedFiles:
-    """Return the map in a file; raise DatasetError if it is missing, damaged or newer."""
+    """Return the map of staged copies in a file.
+
+    Raises DatasetError if the file is missing, damaged, or written by a newer version of this program.
+    """
     try:
         document = reading.read_json(files.resolve_user_path(path), _Map, SCHEMA)
         copied = {name: (size, changed_ns) for name, size, changed_ns in document["files"]}
@@ -101,9 +103,10 @@ def load_map(path: Path) -> StagedFiles:
 
 
 def path_fault(folders: Iterable[str], names: Iterable[str]) -> str:
-    """Return a text about the first folder that is not absolute, or the first name that is no file below it; else "".
+    """Return a text about the first invalid folder or file name, or "" if all are valid.
 
-    Names that this module uses beside the copies are invalid, too.
+    A valid folder is an absolute path. A valid file name is relative and stays below its folder. The names of the
+    marker, the lock and the folder of incomplete copies are invalid, too.
     """
     for folder in folders:
         if not (folder.startswith("/") and files.is_possible_name_below(folder[1:])):
@@ -113,20 +116,24 @@ def path_fault(folders: Iterable[str], names: Iterable[str]) -> str:
         for name in names
         if not files.is_possible_name_below(name) or name.partition("/")[0] in (MARKER, _LOCK, _INCOMING)
     )
-    return next((f"{name!r} is no file below a folder" for name in invalid), "")
+    return next((f"{name!r} is not the name of a file below a folder" for name in invalid), "")
 
 
 def staged_paths(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:
-    """Return the paths, with staged copies in place of originals; errors are those of `StagedFiles.path_of`."""
+    """Return the paths from which a script reads its files: staged copies where the map has copies.
+
+    Raises DatasetError if a copy is missing or changed, or if an original has changed since its copy was made.
+    """
     copies = load_map(Path(staged_map))
     return [str(copies.path_of(Path(path))) for path in paths]
 
 
 @contextmanager
 def lock_copies(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
-    """Lock the folder of the copies, made and marked if needed; raise DatasetError if it is foreign or in use.
+    """Make, mark and lock the folder of the copies for a `with` block.
 
-    `wait_s` is the number of seconds to wait for the lock; a negative number means for ever.
+    `wait_s` is the longest time to wait for the lock, in seconds; a negative number means no limit. Raises DatasetError
+    if the folder has other files, or if another process holds the lock.
     """
     files.make_folder(copies, exist_ok=True, mode=_PRIVATE)
     store = Folder(copies)
@@ -134,10 +141,10 @@ def lock_copies(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None
     try:
         lock = FileLock(copies / _LOCK, timeout=wait_s).acquire()
     except Timeout as error:
-        raise DatasetError(f"another run reads from {copies}", "wait until it has ended") from error
+        raise DatasetError(f"another run reads from {copies}", "wait until that run has ended") from error
     with lock:
         mark_as_ours(store, MARKER, str(source))
-        store.clear(_INCOMING)  # left by an interrupted copy
+        store.clear(_INCOMING)  # an interrupted copy leaves incomplete files
         store.delete(*(name for name in store.names() if name.startswith(f".{MARKER}.")))
         yield
 
@@ -145,19 +152,22 @@ def lock_copies(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None
 def missing_copies(source: Path, copies: Path, requested: Sequence[File]) -> list[list[File]]:
     """Return the files that have no copy yet, in batches for `copy_batch`.
 
-    Raises DatasetError if an original has changed since it was listed, or there is no room.
+    Raises DatasetError if an original has changed since the files were listed, or if the copies do not fit.
     """
     missing = [file for file in requested if file_identity(copies / file[0]) != file[1:]]
     if changed := [name for name, *stamp in missing if file_identity(source / name) != tuple(stamp)]:
         message = f"{len(changed)} files changed since they were listed, such as {source / changed[0]}"
-        raise DatasetError(message, "leave them alone, and list them again")
+        raise DatasetError(message, f"change no file while files are copied, and list the files again: {_CURE}")
     if lack := files.lack_of_room(copies, sum(size for _, size, _ in missing)):
-        raise DatasetError(lack, "free some space, or copy less")
+        raise DatasetError(lack, "free some space, or copy fewer files")
     return list(_batches(missing))
 
 
 def copy_batch(source: Path, copies: Path, batch: Sequence[File]) -> None:
-    """Copy a batch of files, read the copies back, then name them; raise DatasetError if one is damaged."""
+    """Copy a batch of files, read the copies back, and rename the copies to their final names.
+
+    Raises DatasetError if a copy is damaged, or if an original has changed meanwhile.
+    """
     store, digests = Folder(copies), transfer.hash_files([source / name for name, *_ in batch], streams=_HOW.streams)
     stored_files = [StoredFile(name, size, digest) for (name, size, _), (_, digest) in zip(batch, digests, strict=True)]
     try:
@@ -166,7 +176,7 @@ def copy_batch(source: Path, copies: Path, batch: Sequence[File]) -> None:
         problems += [name for name, *stamp in batch if file_identity(source / name) != tuple(stamp)]
         if problems:
             message = f"below {source} files changed while they were copied, or copies are damaged: {problems[0]}"
-            raise DatasetError(message, "leave them alone and copy again")
+            raise DatasetError(message, "change no file while files are copied, and copy again")
         for name, _, changed_ns in batch:
             os.utime(copies / _INCOMING / name, ns=(changed_ns, changed_ns), follow_symlinks=False)
             files.make_folder((copies / name).parent, exist_ok=True, parents=True)
@@ -178,13 +188,14 @@ def copy_batch(source: Path, copies: Path, batch: Sequence[File]) -> None:
 
 
 def remove_copies(source: Path, copies: Path, keep: Collection[str] = ()) -> tuple[int, list[Path]]:
-    """Remove all copies except `keep`, and the folder if it is empty; return how many were removed, and the paths left.
+    """Remove all staged copies except `keep`; return the number of removed copies and the paths that remain.
 
-    A copy stays if its original is missing or has changed, because it may be the last one. The caller holds the lock.
+    A copy remains if its original is missing or has changed, because the copy may be the last correct version of the
+    file. If the folder of the copies becomes empty, the folder is removed, too. The caller holds the lock.
     """
     remaining, removed = [], 0
     names = [name for name in files.folder_tree(copies) if name not in (MARKER, _LOCK, *keep)]
-    for name in sorted(names, reverse=True):  # files before their folder
+    for name in sorted(names, reverse=True):  # remove files before their folder
         path = copies / name
         if (stamp := file_identity(path)) is None:
             try:

@@ -1,8 +1,8 @@
-"""NERSC's HDF5 datasets, made from a seed: published layout, types and chunks, with similar random contents.
+"""Make HDF5 files like NERSC's datasets: the published layout, types and chunks, with similar random contents.
 
-``HepSpec`` is for HEPCNNB: contiguous, no filter, 709 jet images of 224 x 224 per file. ``ClimateSpec`` is for
-CDB: 16 fields of 768 x 1152 in one chunk, no filter. For data sets that are never read (``eid``, ``jz``, ``mg``,
-``mn``) the types are not published.
+``HepSpec`` makes files like HEPCNNB's: contiguous data sets without a filter, 709 jet images of 224 x 224 per file.
+``ClimateSpec`` makes files like CDB's: 16 fields of 768 x 1152 in one chunk without a filter. The types of the HDF5
+data sets ``eid``, ``jz``, ``mg`` and ``mn`` are not published; the benchmarks never read these data sets.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ _MOST_SIDE = 16_384
 
 
 class Hdf5Spec:
-    """The common part of both specifications."""
+    """The common base of the specifications of synthetic HDF5 files."""
 
     version: ClassVar[int] = 1
 
     @staticmethod
     def libraries() -> dict[str, str]:
-        """Return the versions of the libraries other than numpy that determine the bytes."""
+        """Return the versions of the libraries, except numpy, that determine the bytes of a file."""
         return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 
     def write(self, file: IO[bytes], index: int) -> None:
-        """Write a file in pieces, because a published file has 427 MB."""
-        # Opened by descriptor, because the name is temporary. The file has no times, so that equal specs give equal
-        # bytes.
+        """Write an HDF5 file in pieces, because a file of the published size has 427 MB."""
+        # HDF5 opens the file by its descriptor, because the file has only a temporary name.
         with h5py.File(f"/proc/self/fd/{file.fileno()}", "w", libver="earliest", locking=False) as contents:
             self._write_data(contents, index)
 
     def _write_data(self, file: h5py.File, index: int) -> None:
+        """Write the data sets of a file with `track_times=False`: times would make equal specs give different bytes."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HepSpec(Hdf5Spec):
-    """The specification of HEPCNNB's training and validation files; raises ValueError for impossible parameters."""
+    """The specification of synthetic files for HEPCNNB; raises ValueError for impossible parameters."""
 
     train_files: int
     validation_files: int
-    samples: int  # per training file; a validation file has 94/709 as many
+    samples: int  # number of samples in a training file; a validation file has 94/709 of this number
     image_size: int
     seed: int
 
@@ -57,17 +57,17 @@ class HepSpec(Hdf5Spec):
 
     def __post_init__(self) -> None:
         if min(self.train_files, self.samples) < 1 or self.validation_files < 0 or self.seed < 0:
-            raise ValueError("train_files and samples count from 1, validation_files and seed from 0")
+            raise ValueError("train_files and samples must be at least 1, validation_files and seed at least 0")
         if not 1 <= self.image_size <= _MOST_SIDE:
-            raise ValueError(f"image_size {self.image_size}: sides go from 1 to {_MOST_SIDE}")
+            raise ValueError(f"image_size {self.image_size} is not between 1 and {_MOST_SIDE} pixels")
 
     @property
     def files(self) -> int:
-        """Return the number of files of both kinds."""
+        """Return the number of training and validation files."""
         return self.train_files + self.validation_files
 
     def label(self, index: int) -> int:
-        """Return 0 for a training file, 1 for a validation file; training files come first."""
+        """Return 0 for a training file and 1 for a validation file; training files have the lower indices."""
         return int(index >= self.train_files)
 
     def name(self, index: int) -> str:
@@ -100,7 +100,10 @@ class HepSpec(Hdf5Spec):
 
 @dataclass(frozen=True)
 class ClimateSpec(Hdf5Spec):
-    """The specification of CDB's files, with `stats.h5` as the last; raises ValueError for impossible parameters."""
+    """The specification of synthetic files for CDB; the last file is `stats.h5`.
+
+    Raises ValueError for impossible parameters.
+    """
 
     files: int
     height: int
@@ -111,11 +114,11 @@ class ClimateSpec(Hdf5Spec):
 
     def __post_init__(self) -> None:
         if self.files < 1 or self.seed < 0:
-            raise ValueError("files count from 1, and the seed from 0")
+            raise ValueError("files must be at least 1, and seed at least 0")
         if not 1 <= min(self.height, self.width) <= max(self.height, self.width) <= _MOST_SIDE:
-            raise ValueError(f"{self.width} x {self.height}: sides go from 1 to {_MOST_SIDE}")
+            raise ValueError(f"width {self.width} and height {self.height} are not both between 1 and {_MOST_SIDE}")
         if self.CHANNELS * self.height * self.width >= 1 << 30:
-            raise ValueError(f"{self.width} x {self.height}: a chunk of HDF5 has less than 4 GiB")
+            raise ValueError(f"{self.width} x {self.height} is too large: a chunk of HDF5 must have less than 4 GiB")
 
     def label(self, _index: int) -> int:
         """Return 0: all files have one class."""

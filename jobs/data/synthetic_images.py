@@ -1,9 +1,9 @@
-"""Synthetic photographs, made from a seed: JPEG files with the reading and decoding cost of real photographs.
+"""Make synthetic photographs from a seed: JPEG files that cost as much to read and decode as real photographs.
 
-`jobs.data.scene` draws the picture; this module chooses its pixels, its quality and its amount of detail so that the
-file gets the size that was drawn for it. `tests/bench/photographs.py` compares it with real photographs.
+`jobs.data.scene` draws the picture. This module selects the number of pixels, the JPEG quality and the amount of detail
+so that the JPEG file gets its target size. `tests/bench/photographs.py` compares the files with real photographs.
 
-Equal arguments give equal bytes with equal versions of numpy and Pillow (the manifest names them).
+Equal arguments and equal versions of numpy and Pillow give equal bytes. The manifest has the versions.
 """
 
 from __future__ import annotations
@@ -20,49 +20,53 @@ from PIL import Image
 
 from jobs.data.scene import Photograph, class_style, item_generator, random_photograph
 
-# Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities
-# (tests/bench/photographs.py prints them): the quality at which a photograph would have its size.
+# Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities, as printed by
+# tests/bench/photographs.py. From the target size of a file, this table gives the quality of a real photograph.
 _QUALITIES = (75, 80, 85, 90, 93, 95, 96, 97)
 _PHOTO_BITS = (1.29, 1.47, 1.71, 2.15, 2.56, 3.10, 3.49, 3.94)
 _PHOTO_PIXELS = 482 * 415
-_BITS_OVER_PIXELS = -0.2  # bits per pixel grow with pixels to this power (smaller photographs have more)
-_CLUTTER_OVER_PIXELS = 1.5  # small images show one object, large ones a scene; found by comparison
-_QUALITY_JITTER = 0.15  # sigma of ln(bits per pixel): photographs of one size differ in quality and in detail
-_BITS_RANGE = (0.4, 8.0)  # of photographs; JPEG cannot give fewer bits, and more are only noise
+# The bits per pixel are proportional to the number of pixels to this power: a smaller photograph has more bits per
+# pixel.
+_BITS_OVER_PIXELS = -0.2
+# The number of objects is proportional to the number of pixels to this power: a small image shows one object, a large
+# image shows a scene. The value was found by comparison with real photographs.
+_CLUTTER_OVER_PIXELS = 1.5
+_QUALITY_JITTER = 0.15  # sigma of ln(bits per pixel): photographs of equal size differ in quality and in detail
+_BITS_RANGE = (0.4, 8.0)  # bits per pixel of photographs; JPEG cannot give fewer bits, and more bits are only noise
 _HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components
 
-_AREA_SHARE = 0.75  # share of the spread of ln(size) due to the number of pixels; the rest is detail
+_AREA_SHARE = 0.75  # share of the variation of ln(file size) that comes from the number of pixels, not from detail
 _AREA_JITTER = 0.08  # sigma of ln(pixels) at a given size
 _ASPECT_JITTER = 0.2  # sigma of ln(width / height)
 
-_TOLERANCE = 0.02  # relative to the size; a smaller one needs more encodings
+_TOLERANCE = 0.02  # accepted error of a file size, relative to the target; a smaller error needs more encodings
 _MAX_ENCODINGS = 8
-# Amplitude of the texture, ln(grey levels): from a lens out of focus to gravel in the sun.
+# Range of the texture's amplitude, in ln(grey levels): from a blurred photograph to gravel in the sun.
 _LEAST_DETAIL, _FIRST_DETAIL, _MOST_DETAIL = math.log(0.1), math.log(6), math.log(32)
 _FIRST_SLOPE = 0.6  # first guess of d ln(size) / d ln(detail)
 
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """The specification of synthetic photographs; raises ValueError for parameters that no photographs have."""
+    """The specification of synthetic photographs; raises ValueError for parameters that no photograph can have."""
 
     files: int
-    median_bytes: int  # of a file
+    median_bytes: int  # median file size
     sigma: float  # standard deviation of ln(file size); 0 makes all files about equally large
     width: int  # median width in pixels; larger files have more pixels
-    height: int
-    classes: int  # each has its own palette and shapes
-    seed: int  # any integer from 0
+    height: int  # median height in pixels
+    classes: int  # number of classes; each class has other colours and shapes
+    seed: int  # 0 or a positive integer
 
-    version: ClassVar[int] = 1  # to be raised when equal parameters give other bytes
+    version: ClassVar[int] = 1  # version of the generator; increase it if equal parameters give different bytes
 
     def __post_init__(self) -> None:
         if min(self.files, self.classes) < 1 or self.classes > self.files:
-            raise ValueError(f"{self.files} files in {self.classes} classes: each class needs one file or more")
+            raise ValueError(f"{self.files} files in {self.classes} classes: each class needs at least one file")
         if min(self.width, self.height) < 16 or max(self.width, self.height) > 16_384:  # noqa: PLR2004
-            raise ValueError(f"{self.width}x{self.height} pixels: sides go from 16 to 16384")
-        if self.seed < 0 or not 0 <= self.sigma <= 1.5:  # noqa: PLR2004 - e^(3 x 1.5) is a factor of 90 either way
-            raise ValueError(f"seed {self.seed}, sigma {self.sigma}: the seed is 0 or more, sigma goes from 0 to 1.5")
+            raise ValueError(f"width {self.width} and height {self.height} are not both between 16 and 16384 pixels")
+        if self.seed < 0 or not 0 <= self.sigma <= 1.5:  # noqa: PLR2004 - e^(3 x 1.5) is 90 times the median size
+            raise ValueError(f"seed {self.seed}, sigma {self.sigma}: seed must be at least 0, sigma between 0 and 1.5")
         low, high = (math.ceil(bits * self.width * self.height / 8) + _HEADER_BYTES for bits in _BITS_RANGE)
         if not low <= self.median_bytes <= high:
             raise ValueError(
@@ -71,10 +75,10 @@ class ImageSpec:
             )
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the target size of every image in bytes: log-normal, shape (files,).
+        """Return the target size of every image in bytes, shape (files,); the sizes have a log-normal distribution.
 
-        The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed. So even a dataset of
-        few files has the requested median and spread.
+        The sizes are evenly spaced quantiles of the distribution, so even a dataset of few files has the requested
+        median and spread. The order of the sizes is random and depends on the seed.
         """
         normal = NormalDist(math.log(self.median_bytes), self.sigma) if self.sigma else None
         quantiles = [(i + 0.5) / self.files for i in range(self.files)]
@@ -83,7 +87,7 @@ class ImageSpec:
         return item_generator(self.seed, 0).permutation(sizes)
 
     def label(self, index: int) -> int:
-        """Return the class of an image; the sizes of the classes differ by one image at most."""
+        """Return the class of an image; the numbers of images in two classes differ by at most one image."""
         return index % self.classes
 
     def name(self, index: int) -> str:
@@ -93,7 +97,7 @@ class ImageSpec:
     def content(self, index: int, size: int) -> bytes:
         """Return an image as a JPEG file (RGB, 4:2:0, baseline) of about `size` bytes.
 
-        Its size is within about 2 % if a JPEG quality from 75 to 97 can reach it.
+        The size of the file is within about 2 % of `size` if a JPEG quality from 75 to 97 can give such a file.
         """
         rng = item_generator(self.seed, 1, index)
         style = class_style(item_generator(self.seed, 2, self.label(index)))
@@ -117,7 +121,7 @@ class ImageSpec:
 
 
 def _search_encoding(picture: Photograph, quality: int, target_bytes: int) -> bytes:
-    """Return the JPEG file closest to the target size, found by changing the detail, then the quality."""
+    """Return the JPEG file closest to the target size; the search changes the detail first, then the quality."""
     best, best_error = b"", math.inf
     detail, slope = _FIRST_DETAIL, _FIRST_SLOPE
     previous: tuple[float, float] | None = None
@@ -141,7 +145,7 @@ def _search_encoding(picture: Photograph, quality: int, target_bytes: int) -> by
 
 
 def _encode(image: Image.Image, quality: int) -> bytes:
-    """Return the image as a baseline JPEG file with halved colour resolution, as cameras write it."""
+    """Return the image as a baseline JPEG file with halved colour resolution (4:2:0), like the files of cameras."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=quality, subsampling="4:2:0")
     return file.getvalue()

@@ -1,8 +1,8 @@
-"""Synthetic files of random bytes whose samples have the sizes that the definition of an accelerator states.
+"""Make files of random bytes; the definition of an accelerator states the sizes of the samples in the files.
 
-Files of one sample have sizes of the given mean and standard deviation: a normal distribution, which is cut on both
-sides so that no size is below zero and the mean stays exact. Equal arguments give equal bytes with equal versions of
-numpy.
+The sizes of files with one sample follow a normal distribution with the stated mean and standard deviation. The
+distribution is cut on both sides, so that no size is below zero and the mean stays exact. Equal arguments and equal
+versions of numpy give equal bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from jobs.data.scene import item_generator
 
-_LEAST = 0.05  # of the mean: the smallest size, and so far below twice the mean the largest
-_ROUNDS = 32  # of widening what is cut, until the standard deviation is the one that is asked for
-_MOST_SD = 0.5  # of the mean
+_LEAST = 0.05  # smallest size as a share of the mean; the largest size is 2 - 0.05 times the mean
+_ROUNDS = 32  # rounds that widen the cut distribution until its standard deviation is the requested value
+_MOST_SD = 0.5  # largest standard deviation as a share of the mean
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class SampleSpec:
     """The specification of files with `samples_per_file` samples each."""
 
     files: int
-    sample_bytes: int  # the mean
-    sample_sd: int  # standard deviation of the sizes; only for files of one sample
+    sample_bytes: int  # mean size of a sample
+    sample_sd: int  # standard deviation of the sizes in bytes; must be 0 if a file has several samples
     samples_per_file: int
     seed: int
 
@@ -35,12 +35,15 @@ class SampleSpec:
 
     def __post_init__(self) -> None:
         if self.sample_sd and self.samples_per_file > 1:
-            raise ValueError(f"samples_per_file={self.samples_per_file} with sample_sd: samples of one file are equal")
+            raise ValueError(
+                f"samples_per_file={self.samples_per_file} with sample_sd={self.sample_sd}: sample_sd must be 0 if a"
+                " file has several samples, because samples of one file have equal sizes"
+            )
         if self.sample_sd > _MOST_SD * self.sample_bytes:
             raise ValueError(f"sample_sd={self.sample_sd} is more than half of sample_bytes={self.sample_bytes}")
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the size in bytes of each file: even quantiles of the distribution, ordered by the seed."""
+        """Return the size of each file in bytes: evenly spaced quantiles of the distribution, in random order."""
         normal = NormalDist()
         quantiles = np.array([normal.inv_cdf((index + 0.5) / self.files) for index in range(self.files)])
         wanted, most = self.sample_sd / self.sample_bytes, 1 - _LEAST
@@ -52,7 +55,7 @@ class SampleSpec:
         return item_generator(self.seed, 0).permutation(np.maximum(1, sizes))
 
     def label(self, _index: int) -> int:
-        """Return the class of a file; there is one."""
+        """Return 0: all files have one class."""
         return 0
 
     def name(self, index: int) -> str:

@@ -1,4 +1,4 @@
-"""Objects of an S3 store: a client, and how a run reads them. Only this package imports ``obstore``."""
+"""Read and write objects in an S3 object store. Only this package imports ``obstore``."""
 
 STORES = "ceph-osd"
-"""The process name of the servers that read the disk of a Ceph store."""
+"""The process name of the Ceph servers that read and write the disk of the object store."""

@@ -1,4 +1,4 @@
-"""A client of an object store that hides no retry: each failed request is counted by its cause.
+"""Read and write objects with a client that counts every failed request by its cause, also before a retry.
 
 ::
 
@@ -38,59 +38,61 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 PART_BYTES = 16 << 20
-"""Bytes per ``storage.timeout_s``: reads are cut into such parts, and a put gets the time of its parts."""
-MOST_PUT_BYTES = 5 << 30  # largest put in one request: the limit of S3 and Ceph (rgw_max_put_size)
+"""The bytes to transfer within one ``storage.timeout_s``: a longer read is divided, and a larger put gets more time."""
+MOST_PUT_BYTES = 5 << 30  # largest size of a put request: the limit of S3 and Ceph (rgw_max_put_size)
 _FIRST_PAUSE_S = 0.05
-_LATE_WRITES = 3  # after as many timeouts of writes in a row, the client checks whether the store answers reads
-_NOBODY_S = 3.0  # time limit for a store that has never answered; others get all retries
-_OF_A_PAGE, _PAGES = 1000, 4  # objects per chunk of a list, and the timeouts that one chunk may take
-_NO_END = "see that it is a store of objects, or name a larger storage.timeout_s"
-_DATA_TRIES = 2  # requests for an object whose data contradict its manifest
+_LATE_WRITES = 3  # after this number of write timeouts in a row, the client checks whether the store answers reads
+_NOBODY_S = 3.0  # a store that has never answered gets retries for 3 s only; a store that has answered gets all retries
+_OF_A_PAGE, _PAGES = 1000, 4  # objects per page of a list; a page may take _PAGES times ``storage.timeout_s``
+_NO_END = "check that the endpoint is a store of objects, or set a larger storage.timeout_s"
+_DATA_TRIES = 2  # largest number of requests for an object whose data differ from the manifest
 ROOM_CURE = (
-    "remove objects that nobody needs, or have the quota raised; of a testbed: down, then up s3=true s3_size_gb=…"
+    "remove objects that nobody needs, or ask for a larger quota; for a testbed: down, then up s3=true s3_size_gb=…"
 )
-_NEARLY = 0.9  # used share of the allowed bytes from which a bucket is nearly full
+_NEARLY = 0.9  # a bucket counts as nearly full if more than this share of the allowed bytes is used
 _PATIENCE_S = 10.0
 
 
 class StoredObject(NamedTuple):
-    """An object: its key below the prefix, size in bytes, ETag and, if known, SHA-256 in hex digits."""
+    """The description of an object in a store; ETag and SHA-256 are None if unknown."""
 
-    key: str
-    size: int
+    key: str  # below the prefix of the client
+    size: int  # in bytes
     etag: str | None = None
-    sha256: str | None = None
-    modified: float = 0.0  # time of the put, in seconds since 1970, if the store has listed it
+    sha256: str | None = None  # in hexadecimal
+    modified: float = 0.0  # time of the put, in seconds since 1970; 0 if the object does not come from a list
 
 
 class DataError(JobError):
-    """An object that is missing, or differs from its manifest."""
+    """Raised if an object is missing or differs from the manifest."""
 
 
 class MissingError(DataError):
-    """An object that is missing."""
+    """Raised if an object is missing."""
 
 
 @dataclass
 class RequestCounts:
-    """The counts of a client: requests, bytes, failures by cause, retries, and times of the reads."""
+    """Counters for the requests of a client, and the durations of the client's reads."""
 
-    requests: int = 0  # each request counts once, however often it was sent
+    requests: int = 0  # a request that is sent several times counts once
     bytes: int = 0
     errors: Counter[str] = field(default_factory=Counter)  # failed requests by cause
     retries: int = 0
-    first_byte_s: array[float] = field(default_factory=lambda: array("d"))  # one value per get, including its retries
+    # Seconds from the start of each get to the first byte, including the retries of the get.
+    first_byte_s: array[float] = field(default_factory=lambda: array("d"))
+    # Seconds from the start of each get to the last byte, including the retries of the get.
     whole_s: array[float] = field(default_factory=lambda: array("d"))
 
 
 class BucketSpace(NamedTuple):
-    """The bytes of all objects of a bucket, and the largest allowed number of bytes (None: unknown)."""
+    """The number of bytes used in a bucket, and the number of bytes that the quota allows (None: unknown)."""
 
     used_bytes: int
     most_bytes: int | None
 
     def __str__(self) -> str:
-        """Return both numbers as text in GB."""
+        """Return the used and the allowed GB as text."""
         limit = f" of {self.most_bytes / 1e9:.1f}" if self.most_bytes else ""
         return f"{self.used_bytes / 1e9:.1f}{limit} GB used"
 
@@ -101,17 +103,18 @@ class BucketSpace(NamedTuple):
 
 
 def bucket_space(store: S3Store) -> BucketSpace | None:
-    """Return the used and allowed bytes of a bucket, by one request; None if the store does not report them.
+    """Request the used and the allowed bytes of a bucket; return None if the store does not report these numbers.
 
-    Only Ceph has the headers of ``HEAD /bucket`` for this; the quota is shown only to the owner of the bucket.
+    Only Ceph reports these numbers, in the headers of the answer to ``HEAD /bucket``. Ceph shows the quota only to the
+    owner of the bucket.
     """
-    import obstore  # noqa: PLC0415 - the extra s3
+    import obstore  # noqa: PLC0415 - installed only with the extra s3
 
-    from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
+    from jobs.objects import servers  # noqa: PLC0415 - the import of psutil is slow
 
     with suppress(OSError, ValueError, obstore.exceptions.BaseError):
         url = obstore.sign(store, "HEAD", "", timedelta(seconds=_PATIENCE_S))
-        servers.proxy_to(url)  # no proxy for this machine
+        servers.proxy_to(url)  # disables the proxy for an endpoint on this machine
         request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the endpoint of the settings
         with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
             used, quota_text = (answer.headers[f"X-RGW-{word}"] for word in ("Bytes-Used", "Quota-Bucket-Size"))
@@ -120,25 +123,26 @@ def bucket_space(store: S3Store) -> BucketSpace | None:
 
 
 class Client:
-    """A client for one bucket, below a prefix; thread safe."""
+    """A client for the objects below a prefix of one bucket; thread safe."""
 
     def __init__(self, storage: Node) -> None:
-        """Make a client of the settings' node ``storage``; no request is sent yet."""
+        """Make a client from the settings of a storage (the node ``storage``), without sending a request."""
         try:
-            import obstore  # noqa: PLC0415 - only for objects
+            import obstore  # noqa: PLC0415 - needed only for objects
             from obstore.store import S3Store  # noqa: PLC0415
         except ImportError as error:
             raise ObjectStoreError("storage.kind=s3 needs obstore", "pip install 'tfio-campaign[s3]'") from error
-        from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
+        from jobs.objects import servers  # noqa: PLC0415 - the import of psutil is slow
 
         self.storage = {**declared_defaults(ObjectStorage), **storage}
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
         self.counts, self.lock = RequestCounts(), threading.Lock()
-        self.fault: ObjectStoreError | None = None  # the error of a request that failed finally
+        # The error of the first request whose last retry failed; all later requests raise this error.
+        self.fault: ObjectStoreError | None = None
         self.answered = False  # whether the store has ever answered
         self.errors = (obstore.exceptions.BaseError, OSError, DataError)
         self._obstore = obstore
-        self.proxy = servers.proxy_to(storage["endpoint"])  # before obstore looks for a proxy
+        self.proxy = servers.proxy_to(storage["endpoint"])  # called before obstore looks for a proxy
 
         def store_of_parts(parts: int) -> S3Store:
             timeout_s = self.storage["timeout_s"]
@@ -154,7 +158,7 @@ class Client:
                     "timeout": f"{int(timeout_s * 1000) * parts}ms",
                     "connect_timeout": f"{int(timeout_s * 1000)}ms",
                 },
-                retry_config={"max_retries": 0},  # the retries are ours, so that each is counted
+                retry_config={"max_retries": 0},  # this class retries requests itself, and counts each retry
                 **address.signing_arguments(),
             )
 
@@ -163,7 +167,7 @@ class Client:
 
     @property
     def path(self) -> Node:
-        """Return the description of the path to the objects, for a record."""
+        """Return a description of the connection to the bucket (endpoint, protocol, proxy), for a record."""
         url = urlsplit(self.storage["endpoint"])
         return {
             "endpoint": self.storage["endpoint"],
@@ -175,21 +179,23 @@ class Client:
         }
 
     def url_of(self, key: str) -> str:
-        """Return the URL of a key, or of a prefix, for people and records."""
+        """Return the ``s3://`` URL of a key or of a prefix, for messages and records."""
         return f"s3://{self.storage['bucket']}/{self.prefix}{key}"
 
     def key_of(self, url: str) -> str:
-        """Return the key of a URL that `url_of` has made."""
+        """Return the key in a URL from `url_of`."""
         return url.removeprefix(self.url_of(""))
 
     def get(
         self, key: str, known: StoredObject | None = None, span: tuple[int, int] | None = None, most: int | None = None
     ) -> obstore.Bytes:
-        """Return the bytes of an object, or from ``span[0]`` to before ``span[1]``, in memory of the client.
+        """Return the bytes of an object, or only the bytes from ``span[0]`` to ``span[1]`` (exclusive).
 
-        `known` has the expected size, ETag and, with ``checksum``, SHA-256; `most` is the largest size of an object of
-        unknown size. Raises DataError if the object is missing or has changed, without waiting for its data;
-        ObjectStoreError if the store fails finally; then all later calls raise it, too.
+        The returned bytes are in obstore's memory. `known` has the expected size, ETag and, with ``checksum``, SHA-256
+        of the object. `most` is the largest accepted size of an object of unknown size.
+
+        Raises DataError if the object is missing or has changed; a changed size or ETag is reported before the data
+        arrive. Raises ObjectStoreError if the last retry fails; then all later calls raise this error, too.
         """
         request = _Request(self, key, known, span, most)
 
@@ -203,7 +209,7 @@ class Client:
     async def get_async(
         self, key: str, known: StoredObject | None = None, span: tuple[int, int] | None = None
     ) -> obstore.Bytes:
-        """Return the bytes of an object, as `get` does."""
+        """Return the bytes of an object, like `get`, without blocking the event loop."""
         request = _Request(self, key, known, span)
         while True:
             try:
@@ -215,17 +221,19 @@ class Client:
                 await asyncio.sleep(request.pause_s(error))
 
     def put(self, key: str, data: bytes | memoryview | Path) -> str | None:
-        """Write an object, complete or not at all, and return its ETag; the data is in memory meanwhile.
+        """Write an object completely or not at all, and return its ETag; all data are in memory during the put.
 
-        It is one request and never a multipart upload: a killed upload leaves parts that S3 does not list. Raises
-        ObjectStoreError, before anything is sent, if the data exceeds the limit of one request.
+        The data are sent in one request, not as a multipart upload. A killed multipart upload would leave parts in the
+        store that S3 does not list. Raises ObjectStoreError, before a request is sent, if the data exceed the limit of
+        one request.
         """
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size > MOST_PUT_BYTES:
-            message = f"{self.url_of(key)} would have {size:,} bytes, and one request takes {MOST_PUT_BYTES:,}"
-            raise ObjectStoreError(message, "make smaller files: dataset.*, or benchmark.file_mb of a baseline")
+            message = f"{self.url_of(key)} would have {size:,} bytes, and one request takes at most {MOST_PUT_BYTES:,}"
+            raise ObjectStoreError(message, "make smaller files: change dataset.*, or benchmark.file_mb of a baseline")
         parts = max(0, -(-size // PART_BYTES) - 1).bit_length()
-        store, name = self._store_of_parts(1 << parts), self.prefix + key  # a power of two: few stores
+        # The number of parts is rounded up to a power of two, so that few different stores are made.
+        store, name = self._store_of_parts(1 << parts), self.prefix + key
         put = self._send(key, lambda: self._obstore.put(store, name, data, use_multipart=False), writes=True)
         etag: str | None = put["e_tag"]
         return etag
@@ -233,7 +241,7 @@ class Client:
     def listed(self, below: str = "") -> Iterator[StoredObject]:
         """Yield the objects whose keys begin with `below` and a slash, in the store's order.
 
-        Raises ObjectStoreError, also for a list without an end.
+        Raises ObjectStoreError if the store fails, or if the list does not end.
         """
         prefix = self.prefix + below
         for entry in self._send(below, lambda: asyncio.run(self._whole_list(prefix))):
@@ -241,7 +249,10 @@ class Client:
             yield StoredObject(key, entry["size"], entry["e_tag"], modified=modified)
 
     async def _whole_list(self, prefix: str) -> list[Any]:
-        """Return all objects that the store lists; obstore alone could request pages for ever and ignore Ctrl-C."""
+        """Return all objects that the store lists; the number of objects and the time of each page are limited.
+
+        Without these limits, obstore could request pages for ever, and Ctrl-C would have no effect.
+        """
         objects: list[Any] = []
         pages = self._obstore.list(self._store, prefix or None, chunk_size=_OF_A_PAGE)
         try:
@@ -251,21 +262,21 @@ class Client:
             return objects
         except TimeoutError:
             pass
-        fault = f"it lists {len(objects)} objects, and claims to have more"
+        fault = f"the store lists {len(objects)} objects, and claims to have more"
         raise ObjectStoreError(f"{self.storage['endpoint']}, bucket {self.storage['bucket']}: {fault}", _NO_END)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; missing ones are ignored."""
+        """Delete objects by their keys; missing objects are ignored."""
         if keys:
             names = [self.prefix + key for key in keys]
             self._send(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
 
     def room(self) -> BucketSpace | None:
-        """Return the used and the allowed bytes of the bucket; None if unknown."""
+        """Return the used and the allowed bytes of the bucket, or None if the store does not report them."""
         return bucket_space(self._store)
 
     def reads(self, key: str) -> bool:
-        """Return whether the store answers one request for an object, which may be missing."""
+        """Send one read request for an object, and return whether the store answers; the object may be missing."""
         with suppress(self._obstore.exceptions.BaseError, OSError):
             with suppress(FileNotFoundError):
                 self._obstore.head(self._store, self.prefix + key)
@@ -316,17 +327,17 @@ class _Request:
             client.counts.requests += 1
 
     def check(self, answer: obstore.GetResult) -> None:
-        """Note the time to the first byte; raise DataError if the answer is another object."""
+        """Measure the time to the first byte; raise DataError if the size or the ETag of the object is wrong."""
         self._first_s = time.perf_counter() - self._began
         if (known := self._known) or self._most_tries is not None:
             size, etag = answer.meta["size"], answer.meta["e_tag"]
             if known and known.etag and etag != known.etag:
-                raise DataError(f"{self.name}: it has changed since it was listed (ETag)")
+                raise DataError(f"{self.name}: the object has changed since it was listed (ETag)")
             if size != known.size if known else size > (self._most_tries or 0):
-                raise DataError(f"{self.name}: it has {size} bytes, which is not its size")
+                raise DataError(f"{self.name}: the object has {size} bytes, which is not the expected size")
 
     def accept(self, data: obstore.Bytes) -> obstore.Bytes:
-        """Return the bytes and count them; raise DataError if they are not the expected ones."""
+        """Count the received bytes and return them; raise DataError if their number or checksum is wrong."""
         counts, took_s = self._client.counts, time.perf_counter() - self._began
         fault = self._find_fault(data)
         if fault:
@@ -343,11 +354,11 @@ class _Request:
         if len(data) != size:
             return f"{len(data)} bytes arrived instead of {size}"
         if known and known.sha256 and self._client.storage["checksum"] and not span:
-            return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "its checksum is wrong"
+            return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "the checksum is wrong"
         return ""
 
     def pause_s(self, error: BaseException) -> float:
-        """Count a failed request and return the seconds until its retry; raise the error if there is no retry."""
+        """Count a failed request, and return the seconds to wait before the retry; without a retry, raise the error."""
         client, text = self._client, str(error)
         self._tries += 1
         is_missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text
@@ -371,16 +382,16 @@ class _Request:
             raise MissingError(f"{self.name} is missing") from None
         if isinstance(error, DataError):
             raise error
-        raise self._final_error(word, refusal) from None  # the error may quote signed values
+        raise self._final_error(word, refusal) from None  # because the first error may contain signed values
 
     def _final_error(self, word: str, refusal: tuple[str, str] | None) -> ObjectStoreError:
-        """Return the error that ends this request and all later ones."""
+        """Return the error of this request, which all later requests of the client raise, too."""
         storage = self._client.storage
         proxy = f" through the proxy {self._client.proxy}" if self._client.proxy else ""
         store = f"{storage['endpoint']}{proxy}, bucket {storage['bucket']}"
         took_s = time.perf_counter() - self._began
-        cure = "check that it runs" + (", or name a larger storage.timeout_s" if word == "timeout" else "")
-        cure += "" if self._client.answered else f", and that its address is right: {faults.NOBODY[word]}"
+        cure = "check that the store runs" + (", or set a larger storage.timeout_s" if word == "timeout" else "")
+        cure += "" if self._client.answered else f", and that the address is right: {faults.NOBODY[word]}"
         silence = (f"gives no answer ({word}) after {self._tries} requests in {took_s:.0f} s", cure)
         fault, hint = refusal or silence
         self._client.fault = ObjectStoreError(f"{store}: {fault}", hint)

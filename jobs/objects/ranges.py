@@ -1,6 +1,6 @@
-"""Read ranges of objects, for data within a file: one range at a time, or many with one event loop.
+"""Read ranges of objects: one range at a time, or many ranges in parallel with an event loop.
 
-A range that is longer than `PART_BYTES` is read by several requests, each with its own ``storage.timeout_s``.
+Several requests read a range that is longer than `PART_BYTES`. Every request has its own ``storage.timeout_s``.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ if TYPE_CHECKING:
 
     Span = tuple[int, int]
 
-_BLOCK_BYTES = 1 << 16  # bytes per cached block of `ObjectFile`; HDF5's metadata lie in a few blocks
-_CLOSE_S = 1.0  # seconds to wait for the end of the thread
+_BLOCK_BYTES = 1 << 16  # bytes per cached block of `ObjectFile`; the metadata of an HDF5 file are in a few blocks
+_CLOSE_S = 1.0  # seconds that `close` waits for the end of the event loop's thread
 
 
 class RangeReader:
-    """A reader of ranges of listed objects; it adds names of objects that differ from the list to `wrong`."""
+    """A reader of ranges of the objects `stored`; it adds to `wrong` the names of objects that differ from `stored`."""
 
     def __init__(self, client: Client, stored: Mapping[str, StoredObject], wrong: set[str], concurrency: int) -> None:
         self._client, self._stored, self._wrong, self._concurrency = client, stored, wrong, concurrency
-        self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)  # by name: spans with their SHA-256
+        # The spans that were read, with the SHA-256 of their bytes, by name of the object.
+        self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)
 
     def read(self, name: str, view: memoryview, offset: int) -> None:
-        """Fill `view` with the object's bytes from `offset`; errors are those of `Client.get`."""
+        """Fill `view` with the bytes of an object, starting at `offset`. Raises the errors of `Client.get`."""
         stored = self._stored[name]
         for part, span in _split(view, offset):
             with self._noting_errors(name):
                 self._store(name, part, span, self._client.get(stored.key, stored, span))
 
     def fill(self, name: str, ranges: Iterable[tuple[memoryview, int, Callable[[], object]]]) -> None:
-        """Read all ranges in parallel, with at most the engine's ``concurrency`` requests at once.
+        """Read ranges of an object in parallel, with at most ``concurrency`` requests at a time.
 
-        A range has the memory to fill, the offset in the object, and a function to call when all ranges are read.
+        A range consists of the memory to fill, the offset in the object, and a function that is called after all
+        ranges are read.
         """
         all_ranges = list(ranges)
         parts = [part for view, offset, _ in all_ranges for part in _split(view, offset)]
@@ -68,7 +70,7 @@ class RangeReader:
 
     def _store(self, name: str, view: memoryview, span: Span, data: obstore.Bytes) -> None:
         source = np.frombuffer(cast("Any", data), np.uint8)
-        np.copyto(np.frombuffer(view, np.uint8), source)  # without Python's lock
+        np.copyto(np.frombuffer(view, np.uint8), source)  # numpy copies without Python's global lock
         if self._client.storage["checksum"] and self._stored[name].sha256:
             self._digests[name].add((span, hashlib.sha256(data).digest()))
 
@@ -81,10 +83,11 @@ class RangeReader:
             raise
 
     def compare(self) -> None:
-        """Read each object completely; compare it with its checksum, and the ranges that were read with its bytes.
+        """Check every object of which ranges were read; add the names of wrong objects to `wrong`.
 
-        It does nothing without ``storage.checksum``. Names of objects that differ are added to `wrong`; other errors
-        are those of `Client.get`.
+        For the check, the whole object is read again and compared with its checksum. The bytes of the earlier ranges
+        are compared with the whole object. Without ``storage.checksum`` nothing is checked. Raises ObjectStoreError
+        like `Client.get`.
         """
         for name, digests in self._digests.items():
             try:
@@ -96,7 +99,7 @@ class RangeReader:
                 self._wrong.add(name)
 
     def file(self, name: str) -> ObjectFile:
-        """Return an object as a readable file; raise DataError if it is missing."""
+        """Open an object as a readable Python file; raise DataError if the object is missing."""
         return ObjectFile(self, name, self._stored[name].size, self._client.url_of(self._stored[name].key))
 
     @cached_property
@@ -111,7 +114,7 @@ class RangeReader:
         return loop
 
     def close(self) -> None:
-        """End the event loop, if there is one."""
+        """Stop the event loop, if it runs."""
         if "_loop" in self.__dict__:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_CLOSE_S)
@@ -126,10 +129,10 @@ def _split(view: memoryview, offset: int) -> Iterator[tuple[memoryview, Span]]:
 
 
 class ObjectFile(io.RawIOBase):
-    """A readable and seekable file of an object; short reads are served from cached blocks."""
+    """An object as a readable and seekable Python file; short reads take their bytes from cached blocks."""
 
     def __init__(self, ranges: RangeReader, name: str, size: int, url: str) -> None:
-        """Open the object, and read its first block."""
+        """Open the object, and read its first block into the cache."""
         super().__init__()
         self._ranges, self._name, self._size, self._url = ranges, name, size, url
         self._position, self._blocks = 0, dict[int, bytearray]()
@@ -148,7 +151,7 @@ class ObjectFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position and return it."""
+        """Set the position of the next read, and return the position."""
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 

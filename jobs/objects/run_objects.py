@@ -1,6 +1,7 @@
-"""The objects that a run reads from an object store, and the engines that read them.
+"""Read the objects of a run from an object store, with one of several engines.
 
-The engine ``async`` is an event loop in its own thread (`ReadAhead`), which reads objects before they are needed.
+The engine ``async`` is an event loop in its own thread (`ReadAhead`). The event loop reads objects before the run needs
+the objects.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from jobs.objects.ranges import RangeReader
 if TYPE_CHECKING:
     import obstore
 
-_CLOSE_S = 1.0  # seconds to wait for the end of the thread, which does not keep its process alive
+_CLOSE_S = 1.0  # seconds that `close` waits for the end of the thread; a daemon thread does not keep its process alive
 
 
 class ReadAhead:
-    """A reader with `concurrency` requests in flight, in the order of `wanted`, and with as many finished objects."""
+    """A reader that requests objects in the order of `wanted`, before the objects are taken.
+
+    At most `concurrency` requests are in flight. At most 2 x `concurrency` objects are requested or ready.
+    """
 
     def __init__(self, client: Client, wanted: Sequence[tuple[str, StoredObject]], concurrency: int) -> None:
-        """Send no request yet: the first `take` sends it, while the clock of the run is running."""
+        """Prepare the reader without a request: the first `take` sends requests, in the measured time of the run."""
         self._client, self._concurrency = client, concurrency
         self._futures: dict[str, Future[obstore.Bytes]] = {name: Future() for name, _ in wanted}
         self._remaining = iter([(known, self._futures[name]) for name, known in wanted])
@@ -43,7 +47,10 @@ class ReadAhead:
         self._lock = threading.Lock()
 
     def take(self, name: str) -> obstore.Bytes | None:
-        """Wait for an object and return it, or raise its error; None if it is not listed, or was taken before."""
+        """Wait for an object and return its bytes, or raise the error of its request.
+
+        Returns None if the object is not in `wanted`, or if it was taken before.
+        """
         with self._lock:
             self._begin()
             future = self._futures.pop(name, None)
@@ -57,7 +64,7 @@ class ReadAhead:
                 self._awaited.discard(future)
                 self._held -= 1
                 waiting, self._waiting = self._waiting, False
-            if waiting:  # only if needed: waking the loop takes long
+            if waiting:  # only if a worker waits, because a call in the event loop is slow
                 self._call_in_loop(self._room.set)
 
     def _begin(self) -> None:
@@ -67,7 +74,7 @@ class ReadAhead:
             self._thread.start()
 
     def _run(self, task: asyncio.Task[None]) -> None:
-        with suppress(asyncio.CancelledError, InvalidStateError):  # of a cancelled future
+        with suppress(asyncio.CancelledError, InvalidStateError):  # a cancelled future accepts no result
             self._loop.run_until_complete(task)
         self._loop.close()
 
@@ -75,7 +82,7 @@ class ReadAhead:
         await asyncio.gather(*(self._read_objects() for _ in range(self._concurrency)))
 
     async def _read_objects(self) -> None:
-        """Read one object after the other; an error is stored for the thread that takes the object."""
+        """Read one object after the other; store an error for the thread that takes the object."""
         while True:
             await self._wait_for_room()
             known, future = next(self._remaining, (None, None))
@@ -83,13 +90,13 @@ class ReadAhead:
                 return
             try:
                 data = await self._client.get_async(known.key, known)
-            except Exception as error:  # noqa: BLE001 - raised in the waiting thread
+            except Exception as error:  # noqa: BLE001 - the thread that takes the object raises the error
                 future.set_exception(error)
             else:
                 future.set_result(data)
 
     async def _wait_for_room(self) -> None:
-        """Wait until fewer than 2 x `concurrency` objects are requested or ready, and not yet taken."""
+        """Wait until fewer than 2 x `concurrency` objects are requested or ready but not yet taken."""
         while True:
             with self._lock:
                 if self._held < 2 * self._concurrency:
@@ -104,7 +111,7 @@ class ReadAhead:
             self._loop.call_soon_threadsafe(call)
 
     def close(self) -> None:
-        """End the requests in flight; a thread that waits for an object, or takes one later, gets an error."""
+        """Cancel the requests in flight; a thread that waits for an object gets an error."""
         with self._lock:
             if self._task is None:
                 self._loop.close()
@@ -117,25 +124,29 @@ class ReadAhead:
 
 
 class ListedObjects(Protocol):
-    """A list of files with the interface of `jobs.data.manifest.Manifest`."""
+    """The part of the interface of `jobs.data.manifest.Manifest` that this module needs."""
 
     @property
     def files(self) -> Sequence[tuple[str, int, int]]:
-        """Return name, size in bytes and class of each file."""
+        """Return the name, the size in bytes and the class of each file."""
 
     @property
     def objects(self) -> Sequence[tuple[str | None, str | None]] | None:
-        """Return ETag and SHA-256 of each object, if known."""
+        """Return the ETag and the SHA-256 of each object (None: unknown), or None for a list of files."""
 
 
 class RunObjects:
-    """The objects of a run, by their names in the manifest."""
+    """The objects that a run reads, by their names in the manifest."""
 
     def __init__(self, client: Client, stored: Mapping[str, StoredObject], disk: str | None, threads: int) -> None:
-        """Make a source of `stored` objects; `disk` is the servers' device or folder, if it exists on this machine."""
+        """Make a source of the objects `stored`.
+
+        `disk` is the block device or the folder in which the servers of the store keep the objects. A `disk` that does
+        not exist on this machine is ignored.
+        """
         self.client, self.stored, self.disks = client, stored, (Path(disk),) if disk and Path(disk).exists() else ()
         self.wrong: set[str] = set()
-        """The names of objects that are missing, or differ from the manifest."""
+        """The names of the objects that are missing or differ from the manifest."""
         self.engine: Node = {
             "engine": client.storage["engine"],
             "concurrency": client.storage["concurrency"] or threads,
@@ -144,7 +155,7 @@ class RunObjects:
         self._ahead: ReadAhead | None = None
 
     def take(self, name: str) -> obstore.Bytes:
-        """Return the content of an object; errors are those of `Client.get`."""
+        """Return the content of an object. Raises the errors of `Client.get`."""
         try:
             data = self._ahead.take(name) if self._ahead else None
             return self.client.get(self.stored[name].key, self.stored[name]) if data is None else data
@@ -153,25 +164,26 @@ class RunObjects:
             raise
 
     def array(self, name: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return the content as an array uint8 ``(bytes,)`` on the client's memory, without a copy."""
+        """Return the content of an object as an array uint8 ``(bytes,)``, which uses the client's memory."""
         keep_thread_state()
         return np.frombuffer(cast("Any", self.take(os.fsdecode(np.asarray(name).item()))), np.uint8)
 
     def tensor(self, name: tf.Tensor) -> tf.Tensor:
-        """Return the content of an object as a tensor of a pipeline: uint8 ``(bytes,)``."""
+        """Return the content of an object as a tensor uint8 ``(bytes,)`` for a tf.data pipeline."""
         contents = tf.numpy_function(self.array, [name], tf.uint8)
         contents.set_shape((None,))
         return contents
 
     def pids(self) -> list[int]:
-        """Return the ids of the processes that serve the objects on this machine."""
+        """Return the process ids of the store's servers on this machine."""
         return [process.pid for process in servers.processes_of(self.client.storage["endpoint"])]
 
     @contextmanager
     def in_order(self, names: Sequence[str]) -> Iterator[None]:
-        """Read these objects in this order within the block; the engine ``async`` starts when the first one is taken.
+        """Read the objects `names` in this order while a `with` block runs.
 
-        Raises the error that ended the client, if any: the objects after it were not read.
+        The engine ``async`` starts when the first object is taken. After the block, this function raises the error that
+        ended the client, if there is one, because the client did not read later objects.
         """
         if self.engine["engine"] == "async":
             self._ahead = ReadAhead(
@@ -191,11 +203,12 @@ _THREAD = threading.local()
 
 
 def keep_thread_state() -> None:
-    """Let the calling thread keep its Python state between two calls from TensorFlow.
+    """Keep the Python thread state of the calling thread between two calls from TensorFlow, to make the calls faster.
 
-    A thread that Python has not started gets a new state, with its own memory, for each call of `PyGILState_Ensure`
-    that is not within another one: a third of the time of a call of Python from a pipeline. One call that is never
-    released (Python's C API, "Non-Python created threads") keeps the state until the process ends.
+    TensorFlow's threads are not started by Python. Such a thread gets a new thread state for each outermost call of
+    `PyGILState_Ensure`, which takes a third of the time of a call of Python from a pipeline. This function calls
+    `PyGILState_Ensure` once without a release (Python's C API, "Non-Python created threads"), so the thread state
+    exists until the process ends.
     """
     if not hasattr(_THREAD, "state"):
         _THREAD.state = ctypes.pythonapi.PyGILState_Ensure()
@@ -205,7 +218,11 @@ def keep_thread_state() -> None:
 def objects_of_dataset(
     storage: Node, url: str, listed: ListedObjects, disk: str | None, threads: int
 ) -> Iterator[RunObjects]:
-    """Yield the objects of a data set below `url` as the source of a run; `storage` is the node of the settings."""
+    """Yield the objects of a dataset below `url` as the source of a run.
+
+    `storage` has the settings of the object store. `listed` is the manifest of the dataset. `disk` is the disk of the
+    servers. `threads` is the number of requests in flight if the settings have no ``concurrency``.
+    """
     client = Client(storage)
     prefix = client.key_of(url)
     identities = listed.objects or ((None, None),) * len(listed.files)

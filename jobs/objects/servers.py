@@ -1,4 +1,4 @@
-"""The processes of an object store on this machine: a Ceph gateway, and the servers that store its objects."""
+"""Find the processes of a Ceph object store on this machine, and measure their CPU time and reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GATEWAY, _STORES_OF_GATEWAY = "radosgw", (STORES, "ceph-mon")
 
 
 class ServerUse(TypedDict):
-    """The resources used by all processes of one name: CPU seconds, and bytes read (None: hidden from this user)."""
+    """The number of processes of one name, their CPU seconds, and the bytes that they have read (None: not visible)."""
 
     processes: int
     cpu_s: float
@@ -28,10 +28,11 @@ class ServerUse(TypedDict):
 
 
 def processes_of(endpoint: str) -> list[psutil.Process]:
-    """Return the processes that serve an endpoint on this machine; empty for another machine or another program.
+    """Return the Ceph processes that serve an endpoint on this machine.
 
-    The gateway listens at the endpoint's port, if this user can see its port; the other processes were started with the
-    same settings file (``-c``).
+    The list is empty if the endpoint is on another machine, or if the server is not Ceph. A gateway process belongs to
+    the endpoint if it listens at the port of the endpoint, or if this user cannot see the gateway's ports. Another
+    process belongs to the endpoint if it was started with the settings file (``-c``) of a gateway.
     """
     address = urlsplit(endpoint)
     if not _is_this_machine(address.hostname or ""):
@@ -49,9 +50,10 @@ def processes_of(endpoint: str) -> list[psutil.Process]:
 
 
 def proxy_to(endpoint: str) -> str | None:
-    """Return host and port of the environment's proxy for an endpoint; None without a proxy.
+    """Return the host and port of the proxy that the environment names for an endpoint, or None without a proxy.
 
-    From then on, this process and its children use no proxy for an endpoint on the loopback of this machine.
+    If the endpoint is on the loopback interface, this function also sets ``NO_PROXY``, so that this process and its
+    children use no proxy for the endpoint.
     """
     address = urlsplit(endpoint)
     host = address.hostname or ""
@@ -64,7 +66,7 @@ def proxy_to(endpoint: str) -> str | None:
     return proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/") if proxy else None
 
 
-@cache  # resolving a name may take seconds
+@cache  # because the resolution of a host name may take seconds
 def _is_this_machine(host: str) -> bool:
     own_addresses = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
     with suppress(OSError):
@@ -93,7 +95,7 @@ def _settings_file(process: psutil.Process) -> str:
 
 
 def usage_of(processes: list[psutil.Process]) -> dict[int, tuple[str, float, int | None]]:
-    """Return name, CPU seconds and bytes read so far, by process id; ended processes are left out."""
+    """Return the name, the CPU seconds and the bytes read of each running process, by process id."""
     usage = {}
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -111,7 +113,10 @@ def _read_bytes(process: psutil.Process) -> int | None:
 def usage_between(
     before: Mapping[int, tuple[str, float, int | None]], after: Mapping[int, tuple[str, float, int | None]]
 ) -> dict[str, ServerUse]:
-    """Return the use between two results of `usage_of`, summed by process name; new processes count from 0."""
+    """Return the resource use between two results of `usage_of`, summed by process name.
+
+    For a process that is new in `after`, the use is counted from 0.
+    """
     sums: dict[str, ServerUse] = {}
     for pid, (name, cpu_s, read_bytes) in after.items():
         earlier = before.get(pid, (name, 0.0, 0))

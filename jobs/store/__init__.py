@@ -1,1 +1,1 @@
-"""Stores of files, in a folder or a bucket: a file is put as a whole and verified; a killed task can resume."""
+"""Store files in a folder or a bucket: each file is stored completely or not at all, and a killed task can resume."""

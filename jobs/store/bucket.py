@@ -1,8 +1,9 @@
-"""A store of the objects below a prefix of a bucket.
+"""Store files as objects below a prefix of a bucket.
 
-Files that are put together are cut into objects of at most `PIECE_BYTES`, named ``000000`` and so on in the order of
-the list; no object has parts of two files. Each object is one request, all or nothing
-(`jobs.objects.client.Client.put`). Objects that a killed process has put are listed, and not put again.
+`Bucket.receive` divides a list of files into objects of at most `PIECE_BYTES`. The objects are named ``000000``,
+``000001`` and so on, in the order of the list. No object contains parts of two files. One request stores one object,
+completely or not at all (`jobs.objects.client.Client.put`). After a kill, a second call of `Bucket.receive` stores only
+the objects that are missing.
 """
 
 from __future__ import annotations
@@ -26,26 +27,27 @@ from jobs.store.store import PutResult, StoredFile, StoreEntry
 from jobs.store.transfer import BandwidthLimit, TransferOptions
 from jobs.system import files
 
-_OWN_NAME = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # below a name at the top
-PIECE_BYTES = 16 << 20  # another number needs a new schema: stored snapshots would not be found
-RETRIES = 2  # of a request; callers retry a failed operation themselves, with longer pauses
+_OWN_NAME = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # names of this program's objects below a top name
+PIECE_BYTES = 16 << 20  # a change needs a new schema, because stored snapshots have objects of this size
+RETRIES = 2  # retries of a request; a caller repeats a failed operation itself, with longer pauses
 
 
 class _Piece(NamedTuple):
-    """An object that holds a piece of a file: its name, the file, and the bytes of the file that it holds."""
+    """An object that contains a piece of a file."""
 
-    name: str
+    name: str  # of the object
     file: StoredFile
-    span: range
+    span: range  # bytes of the file that the object contains
 
 
 class Bucket:
-    """The store of the objects below a prefix; see `jobs.store.store.Store`.
+    """A store of objects below a prefix of a bucket, with the interface `jobs.store.store.Store`.
 
-    `address` is its text for people. `disk` is the servers' disk (``device``), if this machine can see it.
+    `address` is the address of the bucket for messages. The attribute `disk` is the disk of the servers (the setting
+    ``device``), or None if this machine has no such disk.
     """
 
-    incomplete_s: ClassVar[float] = 86400.0  # drainers on other machines cannot be seen
+    incomplete_s: ClassVar[float] = 86400.0  # one day, because this machine cannot see writers on other machines
     more_room: ClassVar[str] = ROOM_CURE
 
     def __init__(self, storage: Node, address: str) -> None:
@@ -59,7 +61,7 @@ class Bucket:
         return cls({"retries": retries, **storage_of(address)}, address)
 
     def __getstate__(self) -> tuple[Node, str]:
-        """Return the state for another process, without credentials."""
+        """Return the state that is pickled for another process; the state has no credentials."""
         return self._storage, self._address
 
     def __setstate__(self, state: tuple[Node, str]) -> None:
@@ -67,32 +69,32 @@ class Bucket:
         self.__init__(*state)  # type: ignore[misc]
 
     def __str__(self) -> str:
-        """Return the address."""
+        """Return the address of the bucket."""
         return self._address
 
     def pids(self) -> list[int]:
-        """Return the ids of the processes that serve the bucket on this machine."""
-        from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
+        """Return the process ids of the store's servers on this machine."""
+        from jobs.objects import servers  # noqa: PLC0415 - the import of psutil is slow
 
         return [process.pid for process in servers.processes_of(self._storage["endpoint"])]
 
     @property
     def client(self) -> Client:
-        """Return a client that has not failed; a new one if needed."""
+        """Return a client without a fault; after a fault, make a new client."""
         if self._client is None or self._client.fault:
             self._client = Client(self._storage)
         return self._client
 
     def distrust(self) -> str:
-        """Return an empty text: the owner of a bucket decides who may write to it."""
+        """Return "": this program trusts the owner of the bucket, who decides which users may write to the bucket."""
         return ""
 
     def names(self) -> list[str]:
-        """Return the names up to the first slash."""
+        """Return the sorted parts of all object names before the first slash."""
         return sorted({name.partition("/")[0] for name in self.entries()})
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:  # noqa: ARG002 - of a folder
-        """Return our objects below each name that `accepts` allows, by name."""
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:  # noqa: ARG002 - only a folder uses it
+        """Return this program's objects below each top name that `accepts` allows, by top name and name."""
         by_top: dict[str, dict[str, StoreEntry]] = defaultdict(dict)
         for name, entry in self.entries().items():
             top, _, key = name.partition("/")
@@ -101,13 +103,13 @@ class Bucket:
         return by_top
 
     def entries(self, below: str = "") -> dict[str, StoreEntry]:
-        """Return all objects, or those below a name, by name."""
+        """Return all objects in the store, or only the objects below the name `below`, by name."""
         return {
             stored.key: StoreEntry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)
         }
 
     def read(self, name: str, most_bytes: int) -> bytes:
-        """Return the content of an object."""
+        """Return the content of an object of at most `most_bytes` bytes."""
         try:
             return bytes(self.client.get(name, most=most_bytes))
         except MissingError as error:
@@ -116,12 +118,12 @@ class Bucket:
             raise files.OddFileError(error.message, Path(name)) from None
 
     def put(self, name: str, data: bytes) -> None:
-        """Put an object."""
+        """Store bytes as an object."""
         self.client.put(name, data)
 
     def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
-        """Put a file that `fill` makes in the folder for temporary files."""
-        with tempfile.NamedTemporaryFile() as file:  # HDF5 opens it by its name
+        """Let `fill` write a temporary file on this machine, and store the file as an object."""
+        with tempfile.NamedTemporaryFile() as file:  # HDF5 needs a file that has a name
             fill(file)
             size = file.seek(0, os.SEEK_END)
             file.flush()
@@ -130,25 +132,28 @@ class Bucket:
             return PutResult(size, self.client.put(name, Path(file.name)), sha256)
 
     def sync(self) -> None:
-        """Do nothing: objects are durable as soon as they are put."""
+        """Do nothing, because an object is durable as soon as its put request has ended."""
 
     def delete(self, *names: str) -> None:
-        """Delete objects."""
+        """Delete objects; missing objects are ignored."""
         self.client.delete(names)
 
     def clear(self, below: str) -> None:
-        """Delete our objects below a name."""
+        """Delete this program's objects below a top name."""
         self.client.delete(
             [name for name in self.entries(below) if _OWN_NAME.fullmatch(name.removeprefix(f"{below}/"))]
         )
 
     def free_bytes(self) -> int | None:
-        """Return the number of bytes that a quota still allows; None if the store reports none."""
+        """Return the number of bytes that the quota of the bucket still allows, or None if the quota is unknown."""
         room = self.client.room()
         return room.most_bytes - room.used_bytes if room and room.most_bytes is not None else None
 
     def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
-        """Put the objects of the files that are missing or have another size; `problems` checks the content."""
+        """Store the `listed` files as objects below `below`, except objects that exist with the right size.
+
+        The content of existing objects is not checked here: `problems` checks the content.
+        """
         cap, client, entries = BandwidthLimit(how.mb_per_s), self.client, self.entries(below)
 
         def put(piece: _Piece) -> None:
@@ -163,17 +168,20 @@ class Bucket:
             list(pool.map(put, missing))
 
     def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
-        """Return the problems of files, one text per bad file."""
+        """Read the objects of the `listed` files, and return a text for each file that is damaged or missing."""
         with ThreadPoolExecutor(how.streams) as pool:
             faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
             return [fault for fault in faults if fault]
 
     def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
-        """Return whether all objects of these files exist with their sizes."""
+        """Return whether all objects of the `listed` files exist with the right sizes."""
         return all(_is_in(entries, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
 
     def bring(self, below: str, listed: Sequence[StoredFile], folder: Path) -> None:
-        """Write files into a folder, each complete or not at all; raise DamageError if one differs from `listed`."""
+        """Copy the `listed` files from the bucket to a folder, each file completely or not at all.
+
+        Raises DamageError if a file differs from `listed`.
+        """
         for file, pieces in _by_file(listed):
             path = folder / file.name
             files.make_folder(path.parent, exist_ok=True, parents=True)
@@ -184,7 +192,7 @@ class Bucket:
     def _find_fault(
         self, below: str, file: StoredFile, pieces: Sequence[_Piece], write: Callable[[Any], object] | None = None
     ) -> str:
-        """Read a whole file and return its problem; empty for a good file."""
+        """Read all pieces of a file, and return a text about its damage, or "" for a good file."""
         digest = hashlib.sha256()
         try:
             for piece in pieces:

@@ -1,4 +1,4 @@
-"""A store in a folder of a file system; the files may belong to another user, see `jobs.system.files`."""
+"""Store files in a folder of a file system. Other users may own files there, so `jobs.system.files` opens all files."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from jobs.system import files, page_cache
 
 @dataclass(frozen=True)
 class Folder:
-    """The store of the files below an existing folder; see `jobs.store.store.Store`."""
+    """A store of files below an existing folder, with the interface `jobs.store.store.Store`."""
 
     root: Path
     incomplete_s: ClassVar[float] = 0.0
     more_room: ClassVar[str] = "free some space, or name another storage"
 
     def __str__(self) -> str:
-        """Return the path."""
+        """Return the path of the folder."""
         return str(self.root)
 
     def distrust(self) -> str:
-        """Return why others may have changed the files; empty if only this user may write there."""
+        """Return why other users may have changed the files, or "" if only this user may write to the folder."""
         return files.reason_to_distrust(self.root)
 
     def names(self) -> list[str]:
-        """Return the names at the top."""
+        """Return the sorted names of the files and folders at the top of the folder."""
         return files.names_in_folder(self.root)
 
     def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:
-        """Return the files named in `file_names`, in each top folder that `accepts` allows."""
+        """Return the files with the names `file_names` in each top folder that `accepts` allows."""
         statuses = files.file_statuses(self.root, filter(accepts, self.names()), file_names)
         return {top: {name: _entry(status) for name, status in named.items()} for top, named in statuses.items()}
 
@@ -55,22 +55,22 @@ class Folder:
         return files.read_file(self.root / name, most_bytes)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file under a temporary name and rename it; both are durable."""
+        """Write a file under a temporary name, and rename the file. Content and name are then durable."""
         with files.write_whole(self.root / name) as file:
             file.write(data)
 
     def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
-        """Write a file under a temporary name and rename it; not durable before `sync`."""
+        """Write a file under a temporary name, and rename the file. The file is durable only after `sync`."""
         with files.write_whole(self.root / name, durable=False) as file:
             fill(file)
             return PutResult(file.seek(0, os.SEEK_END))
 
     def sync(self) -> None:
-        """Synchronise the file system."""
+        """Write all dirty pages of the folder's file system to the device."""
         page_cache.sync_file_system(self.root)
 
     def delete(self, *names: str) -> None:
-        """Remove files, durably; missing ones are ignored, and links are not followed."""
+        """Remove files durably; missing files are ignored, and links are not followed."""
         for name in names:
             try:
                 files.remove(self.root / name)
@@ -80,29 +80,29 @@ class Folder:
                     raise
 
     def clear(self, below: str) -> None:
-        """Remove a folder, or a link of that name, even if another process removes it at the same time."""
+        """Remove the folder or the link with the name `below`; another process may remove files at the same time."""
         while os.path.lexists(self.root / below):
             with suppress(FileNotFoundError):
                 files.remove_tree(self.root / below)
 
     def free_bytes(self) -> int:
-        """Return the bytes that this user may still write, without regard to quotas."""
+        """Return the number of bytes that this user may still write; quotas are not considered."""
         return files.free_bytes(self.root)
 
     def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
-        """Copy files, and make them and all folder names above them durable; the folder `below` is new."""
+        """Copy files to the new folder `below`; make the files and the names of all folders above them durable."""
         target = self.root / below
         parents = [self.root / parent for parent in reversed(Path(below).parents[:-1])]
-        for folder in (*parents, target):  # one by one, so that a missing storage is not made
+        for folder in (*parents, target):  # not with `parents=True`, which would also make a missing storage root
             files.make_folder(folder, exist_ok=True)
         transfer.copy_files(source, target, [(file.name, file.size) for file in listed], how)
         transfer.sync_tree(target, [*reversed(parents), self.root], how.streams)
 
     def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
-        """Return the problems of files, one text per bad file.
+        """Read the files below `below`, and return a text for each file that differs from `listed`.
 
-        If the file system allows it, the files' pages are dropped first, so that the storage is read and not the
-        memory.
+        The pages of the files are dropped from the page cache first, if the file system supports this. So the files are
+        read from the storage and not from memory.
         """
         folder = self.root / below
         kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.folder_tree(folder).items()}
@@ -120,7 +120,7 @@ class Folder:
         return problems
 
     def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:  # noqa: ARG002
-        """Return True: a folder loses no file by itself, and `problems` finds damaged ones."""
+        """Return True: a folder loses no file by itself, and `problems` finds damaged files."""
         return True
 
 

@@ -1,8 +1,8 @@
-"""The interface that a folder and a bucket share: files are put under names, as a whole, and found again.
+"""Define the common interface of a folder and a bucket: store files under names, list files and read files.
 
-A store has a marker with its owner: a store of another owner is refused before any change. A journal of the durable
-items lets a killed task resume. Errors are OSError (FileNotFoundError: the name does not exist), and for a
-bucket `jobs.errors.ObjectStoreError`.
+A marker file in a store names the owner of the store. Before any change, this program refuses a store with another
+marker. A journal lists the durable files, so that a killed task can resume. The methods raise OSError; a missing name
+raises FileNotFoundError. The methods of a bucket also raise `jobs.errors.ObjectStoreError`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _OWN_PREFIXES = (".tfio-", "..tfio-")  # prefixes of the names of locks and temp
 
 
 class StoreEntry(NamedTuple):
-    """An entry in the list of a store: size, identity and time of one file or object."""
+    """The size, the identity and the time of one file or object in a store."""
 
     size: int
-    identity: object = None  # ETag of an object, or stamp of a file; it changes with the content
+    identity: object = None  # ETag of an object, or times and inode of a file; changes when the content changes
     modified: float = 0.0  # time of the put, in seconds since 1970 by the clock of the store
 
 
 class StoredFile(NamedTuple):
-    """A file that is put together with others: relative path, size in bytes, SHA-256 in hexadecimal."""
+    """A file in a list of files to store together: relative path, size in bytes, SHA-256 in hexadecimal."""
 
     name: str
     size: int
@@ -43,7 +43,7 @@ class StoredFile(NamedTuple):
 
 
 class PutResult(NamedTuple):
-    """The result of a put: size in bytes, and for an object ETag and SHA-256 in hexadecimal."""
+    """The size in bytes of a stored file; for an object also the ETag and the SHA-256 in hexadecimal."""
 
     size: int
     etag: str | None = None
@@ -51,61 +51,71 @@ class PutResult(NamedTuple):
 
 
 class Store(Protocol):
-    """A store: a folder (`jobs.store.folder.Folder`) or a prefix of a bucket (`jobs.store.bucket.Bucket`)."""
+    """A place for files: a folder (`jobs.store.folder.Folder`) or a prefix of a bucket (`jobs.store.bucket.Bucket`)."""
 
     incomplete_s: ClassVar[float]
-    """Seconds after which an incomplete file counts as abandoned; 0: a lock shows whether a writer exists."""
+    """Seconds after which an incomplete file counts as abandoned; 0 if a lock shows whether a writer exists."""
     more_room: ClassVar[str]
-    """The cure if there is no room."""
+    """The cure in an error message if the files do not fit into the store."""
 
     def distrust(self) -> str:
-        """Return why others may have changed the store's files; empty if only this user may write there."""
+        """Return why other users may have changed files in the store, or "" if only this user may write there."""
 
     def names(self) -> list[str]:
-        """Return the sorted names of files and folders at the top."""
+        """Return the sorted names of the files and folders at the top of the store."""
 
     def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:
-        """Return the files in each top folder that `accepts` allows, by top folder and name below it.
+        """Return the files in each top folder that `accepts` allows, by name of the folder and name of the file.
 
-        A bucket returns all our objects, a folder the files named in `file_names`. A folder that is a link has none.
+        A bucket returns all objects of this program. A folder returns only the files named in `file_names`. A top
+        folder that is a link counts as empty.
         """
 
     def entries(self) -> dict[str, StoreEntry]:
-        """Return all files, by name."""
+        """Return all files in the store, by name."""
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Return the content of a file of at most `most_bytes` bytes."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Put bytes under a name, as a whole and durably; its folder exists."""
+        """Store bytes under a name, completely and durably. The folder of the file must exist."""
 
     def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
-        """Put the file that `fill` writes, as a whole; durable only after `sync`. Its folder exists."""
+        """Store the file that `fill` writes, completely or not at all. The file is durable only after `sync`.
+
+        The folder of the file must exist.
+        """
 
     def sync(self) -> None:
         """Make all written files durable."""
 
     def delete(self, *names: str) -> None:
-        """Remove files, durably; missing ones are ignored."""
+        """Remove files durably; missing files are ignored."""
 
     def clear(self, below: str) -> None:
-        """Remove everything below a name at the top; links are not followed."""
+        """Remove all files below a top folder; links are not followed."""
 
     def free_bytes(self) -> int | None:
-        """Return the number of free bytes; None if unknown."""
+        """Return the number of free bytes, or None if it is unknown."""
 
     def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
-        """Copy files of a folder below a name, durably; a bucket keeps the objects of an earlier attempt."""
+        """Copy the `listed` files of the folder `source` to names below `below`, durably.
+
+        A bucket does not copy objects again that an earlier attempt has copied.
+        """
 
     def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
-        """Read all files below a name; return the problems as texts, empty if all files are as listed."""
+        """Read all files below `below`, and return a text for each difference from `listed`."""
 
     def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
-        """Return whether `entries` (from `folders`) have all these files; for a folder always True."""
+        """Return whether `entries` (from `folders`) contain all `listed` files; for a folder always True."""
 
 
 def lack_of_room(store: Store, size: int) -> str:
-    """Return a text if `size` more bytes do not fit; empty if they fit or the free room is unknown."""
+    """Return an error text if `size` more bytes do not fit into a store.
+
+    Returns "" if the bytes fit, or if the free space is unknown.
+    """
     free = store.free_bytes()
     if free is None or size <= free:
         return ""
@@ -113,11 +123,11 @@ def lack_of_room(store: Store, size: int) -> str:
 
 
 def refuse_foreign(store: Store, marker_name: str, identity: str) -> bool:
-    """Return whether a store has our marker; raise DatasetError if it is not ours or has another marker.
+    """Return whether a store has the marker `identity`, or False if the store is empty.
 
-    A folder that others may write to is not ours.
+    Raises DatasetError if the store has another marker or other files, or if other users may write to the folder.
     """
-    cure = "name an empty or new folder or bucket, by another root (storage.root=…, storage.prefix=…)"
+    cure = "name another folder or bucket, which is new or empty (storage.root=…, storage.prefix=…)"
     if fault := store.distrust():
         raise DatasetError(fault, cure)
     try:
@@ -125,22 +135,22 @@ def refuse_foreign(store: Store, marker_name: str, identity: str) -> bool:
     except FileNotFoundError:
         if not (other_files := [name for name in store.names() if not name.startswith(_OWN_PREFIXES)]):
             return False
-        content = f"files that are not ours, such as {', '.join(other_files[:3])}"
+        content = f"files that this program did not make, such as {', '.join(other_files[:3])}"
     except files.OddFileError:
         content = "something else"
     if content not in (identity, f"{identity}\n"):
-        raise DatasetError(f"{store} holds {visible(content[:_SHOWN_CHARACTERS])}, not {visible(identity)}", cure)
+        raise DatasetError(f"{store} contains {visible(content[:_SHOWN_CHARACTERS])}, not {visible(identity)}", cure)
     return True
 
 
 def mark_as_ours(store: Store, marker_name: str, identity: str) -> None:
-    """Mark a store as ours if it has no marker yet; errors are those of `refuse_foreign`."""
+    """Write the marker `identity` into a store that has no marker yet. Raises the errors of `refuse_foreign`."""
     if not refuse_foreign(store, marker_name, identity):
         store.put(marker_name, os.fsencode(identity))
 
 
 JOURNAL_PREFIX = ".tfio-journal-"
-_INTERVAL_S = 5.0  # seconds of work that a power cut may cost; a sync of a slow disk takes about one second
+_INTERVAL_S = 5.0  # a power cut may cost this many seconds of work; a sync of a slow disk takes about one second
 _JOURNAL_PART_LONGEST = 16 << 20
 
 
@@ -150,7 +160,7 @@ class _Part(TypedDict):
 
 
 class Journal:
-    """The journal of durable items, by number; `origin` describes the source of their bytes."""
+    """A journal of the numbered files that are durable in a store; `origin` describes how their bytes were made."""
 
     def __init__(self, store: Store, origin: Mapping[str, object]) -> None:
         self._store, self._origin = store, json.dumps(origin, sort_keys=True)
@@ -158,9 +168,10 @@ class Journal:
         self._flushed_at = time.monotonic()
 
     def read(self, existing: Mapping[str, StoreEntry], names: Sequence[str]) -> dict[int, PutResult]:
-        """Return the journaled items that are `existing` under their `names` with equal size and ETag, by number.
+        """Return the files of the journal that exist with unchanged size and ETag, by number.
 
-        A part of the journal that is damaged, or has another origin, counts as empty.
+        `existing` has all files in the store. `names` has the name of each number. A part of the journal that is
+        damaged, or has another origin, counts as empty.
         """
         put: dict[int, PutResult] = {}
         for name in existing:
@@ -179,13 +190,13 @@ class Journal:
         }
 
     def add(self, put: Mapping[int, PutResult]) -> None:
-        """Add items that were put; every 5 seconds all new items are made durable and written to the journal."""
+        """Add stored files by number; every 5 seconds, `flush` writes the added files to the journal."""
         self._unwritten.update(put)
         if time.monotonic() - self._flushed_at > _INTERVAL_S:
             self.flush()
 
     def flush(self) -> None:
-        """Make the added items durable, then write them to the journal."""
+        """Make the added files durable, then write their numbers to the journal."""
         if self._unwritten:
             self._store.sync()
             part = {"origin": self._origin, "put": [[number, *put] for number, put in self._unwritten.items()]}
@@ -197,6 +208,6 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        """Flush, also after an error: if the storage is full, the items that fitted must not be lost."""
+        """Flush the journal, also after an error: if the storage is full, the files that did fit must not be lost."""
         with suppress(OSError) if kind else nullcontext():
             self.flush()

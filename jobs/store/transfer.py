@@ -1,4 +1,4 @@
-"""Functions that copy many files in parallel streams under one bandwidth limit, make them durable, and hash them."""
+"""Copy many files in parallel streams under one bandwidth limit, make files durable, and hash files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from jobs.system import files
 
 _CHUNK = 1 << 20  # bytes of one read or write
 _SEGMENT = 64 << 20  # bytes that one stream copies before it takes the next segment
-FLUSH_BYTES, _FLUSH_S = 16 << 20, 0.05  # by which a file has grown when it is flushed; seconds between two looks
+# `flush_meanwhile` looks at the files every _FLUSH_S seconds, and flushes a file that has grown by FLUSH_BYTES.
+FLUSH_BYTES, _FLUSH_S = 16 << 20, 0.05
 _PRIVATE = 0o600  # mode of an incomplete copy
-_KEPT_MODE, _OWNER_READS = 0o755, 0o400  # bits of the source's mode that may stay; bit that its owner always gets
+# A complete copy has the bits _KEPT_MODE of its source's mode, and its owner may always read it (_OWNER_READS).
+_KEPT_MODE, _OWNER_READS = 0o755, 0o400
 
 
 class BandwidthLimit:
-    """A limit on the 10^6 bytes per second of all streams together; None: no limit."""
+    """A limit on the bandwidth of all streams together, in 10^6 bytes per second; None: no limit."""
 
     def __init__(self, mb_per_s: float | None) -> None:
         self._seconds_per_byte = 1e-6 / mb_per_s if mb_per_s else 0.0
@@ -50,11 +52,12 @@ class TransferOptions:
 
 
 def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: TransferOptions) -> None:
-    """Copy files to another folder, in segments shared by the streams; the copies are not synced or verified.
+    """Copy files to another folder with parallel streams; the copies are neither durable nor verified.
 
-    `sizes`: relative name and bytes of each file. A file that is shorter now leaves zeros, which the checksum reveals.
-    Only the owner may read an incomplete copy; a complete copy has its source's mode without write access for others.
-    Raises the OSError of the first segment that failed; files that were begun stay.
+    The files are divided into segments, and each stream copies one segment after the other. `sizes` has the relative
+    name and the size in bytes of each file. If a file has become shorter, the end of its copy is zeros; a comparison of
+    checksums finds such a copy. Only the owner may read an incomplete copy. A complete copy has the mode of its source,
+    except that only the owner may write. Raises the OSError of the first segment that failed; incomplete copies remain.
     """
     cap, segments = BandwidthLimit(how.mb_per_s), []
     for name, size in sizes:
@@ -84,7 +87,7 @@ def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how
 
 
 def sync_files(paths: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
-    """Make files durable, then their names in `folders`, by ``fsync(2)`` of each."""
+    """Make files durable, then the names in `folders`, with ``fsync(2)`` for each file and each folder."""
     with ThreadPoolExecutor(streams) as pool:
         list(pool.map(_fsync, paths))
     for folder in folders:
@@ -92,7 +95,7 @@ def sync_files(paths: Iterable[Path], folders: Iterable[Path], streams: int = 1)
 
 
 def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
-    """Make all files below a folder durable, then their names in it and, one by one, in the folders `above` it."""
+    """Make all files below a folder durable, then all names below the folder and in the folders `above`."""
     kinds = {folder / name: stat.S_ISDIR(status.st_mode) for name, status in files.folder_tree(folder).items()}
     folders = [path for path, is_folder in kinds.items() if is_folder]
     sync_files([path for path, is_folder in kinds.items() if not is_folder], [*folders, folder, *above], streams)
@@ -100,16 +103,17 @@ def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
 
 @contextmanager
 def flush_meanwhile(folder: Path) -> Iterator[None]:
-    """Flush large files below a folder while they are written, so that the storage works from the beginning.
+    """Flush large files below a folder while the `with` block writes them, so that the storage is busy from the start.
 
-    Raises the OSError of a file that could not be flushed: ``fsync(2)`` of others may not report it again.
+    Raises the OSError of a file that could not be flushed, because a later ``fsync(2)`` may not report the error again.
     """
     is_over = threading.Event()
 
     def flush() -> None:
         flushed: dict[str, int] = {}
         while not is_over.wait(_FLUSH_S):
-            with suppress(FileNotFoundError, files.OddFileError):  # a file was renamed; who syncs them names an odd one
+            # A file may be renamed meanwhile. An invalid file is not reported here, but by the final sync of all files.
+            with suppress(FileNotFoundError, files.OddFileError):
                 for name, status in files.folder_tree(folder).items():
                     if stat.S_ISREG(status.st_mode) and status.st_size >= flushed.get(name, 0) + FLUSH_BYTES:
                         flushed[name] = status.st_size
@@ -125,7 +129,11 @@ def flush_meanwhile(folder: Path) -> Iterator[None]:
 
 
 def hash_files(paths: Sequence[Path], *, streams: int = 1, cold: bool = False) -> list[tuple[int, str]]:
-    """Return size and SHA-256 of each file; `cold` drops this machine's pages first (not on tmpfs)."""
+    """Read each file, and return its size and SHA-256.
+
+    With `cold`, the pages of the file are dropped from the page cache of this machine first. On tmpfs this has no
+    effect.
+    """
 
     def hash_file(path: Path) -> tuple[int, str]:
         with _opened(path, os.O_RDONLY) as fd:

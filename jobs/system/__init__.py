@@ -1,1 +1,1 @@
-"""Functions of the operating system: page cache, devices, file systems, processes, durable writes."""
+"""Call the operating system: page cache, devices, file systems, processes, durable writes."""

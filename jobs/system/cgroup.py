@@ -1,13 +1,14 @@
 """Read the limits that control groups set for this process: processor quota, memory, reads and writes.
 
-A process in a container or job with a quota of 0.2 sees all cores (also by `os.sched_getaffinity`) and gets a fifth of
-one. Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst). Version 1 has
-``cpu.cfs_quota_us``, ``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). The quotas of all
-parent groups count, too.
+A process in a container or a Slurm job with a processor quota of 0.2 sees all cores, also with `os.sched_getaffinity`,
+but gets only a fifth of one core. Version 2 of control groups has the quota and the throttled time in ``cpu.max`` and
+``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst). Version 1 has ``cpu.cfs_quota_us``, ``cpu.cfs_period_us`` and
+``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). The quotas of all parent groups limit a process, too.
 
-Reads and writes are limited in version 2 by ``io.max`` of any parent group (cgroup-v2.rst, IO Interface Files). In
-version 1 only ``blkio.throttle.*_device`` of the own group counts, because a limit does not act on groups below it
-(Documentation/admin-guide/cgroup-v1/blkio-controller.rst, Hierarchical Cgroups).
+In version 2, ``io.max`` of the own group and of every parent group limits reads and writes (cgroup-v2.rst, IO Interface
+Files). In version 1, only ``blkio.throttle.*_device`` of the own group limits reads and writes, because the limit of a
+parent group has no effect on its child groups (Documentation/admin-guide/cgroup-v1/blkio-controller.rst, Hierarchical
+Cgroups).
 """
 
 from __future__ import annotations
@@ -27,30 +28,34 @@ _NO_LIMIT_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class ThrottledTime:
-    """How often and for how long the groups of this process were throttled since they were made."""
+    """How often and for how long the processor quota of a control group has stopped threads, since the group exists."""
 
     periods: int  # number of periods in which the quota was used up
     seconds: float  # waiting time of runnable threads, summed over the processors
 
 
 def quota_cores(proc: Path = PROC) -> float | None:
-    """Return the number of cores that the quotas allow: the smallest of all groups; None without a quota."""
+    """Return the smallest processor quota of this process's control groups, in cores, or None without a quota."""
     return min(
         (cores for group in control_groups("cpu", proc) if (cores := _quota_of_group(group)) is not None), default=None
     )
 
 
 def memory_limit_bytes(proc: Path = PROC) -> int | None:
-    """Return the smallest memory limit of this process's groups in bytes; None without a limit (8 EiB in version 1)."""
+    """Return the smallest memory limit of this process's control groups in bytes, or None without a limit.
+
+    In version 1, a group without a limit has the value 8 EiB.
+    """
     words = [read_lines(group / name) for group in control_groups("memory", proc) for name in _MEMORY_LIMITS]
     limits = [int(line) for line, *_ in filter(None, words) if line.isdigit()]
     return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
 def memory_left_bytes(proc: Path = PROC) -> int | None:
-    """Return the bytes of memory that are still available, including the page cache; None if unknown.
+    """Return the bytes of memory that are still available, including the page cache, or None if unknown.
 
-    It is the smallest of the machine's ``MemAvailable`` (proc(5)) and of each group's limit less the memory in use.
+    For the machine, this is ``MemAvailable`` (proc(5)). For a control group, this is the limit minus the memory in use.
+    The smallest value is returned.
     """
     machine = [line.split()[1] for line in read_lines(proc.parent / "meminfo") if line.startswith("MemAvailable:")]
     amounts = [int(kib) * 1024 for kib in machine]
@@ -63,10 +68,10 @@ def memory_left_bytes(proc: Path = PROC) -> int | None:
 
 
 def throttled_time(proc: Path = PROC) -> ThrottledTime | None:
-    """Return how much this process's groups were throttled so far; None if no group has a quota.
+    """Return the throttled time of this process's control groups, or None if no group has a quota.
 
-    Of nested groups with quotas, the group with the longest time counts: a group waits while its parent group waits.
-    above it does.
+    If several nested groups have quotas, the longest time is returned, because a group also waits while its parent
+    group waits.
     """
     throttled = [
         group_time
@@ -77,9 +82,10 @@ def throttled_time(proc: Path = PROC) -> ThrottledTime | None:
 
 
 def io_pressure_s(proc: Path = PROC) -> float | None:
-    """Return the seconds in which some task has waited for I/O so far; None if unknown (psi.rst).
+    """Return the seconds during which at least one task has waited for I/O, or None if unknown (psi.rst).
 
-    They are those of this process's own group of version 2, which has its children, else of a parent or the machine.
+    The number is from this process's own group of version 2, which also contains the child processes. If the own group
+    does not have the number, the number is from the nearest parent group, or from the whole machine.
     """
     files = [*(group / "io.pressure" for group in control_groups("io", proc)), proc.parent / "pressure" / "io"]
     words: list[str] = next(filter(None, map(read_lines, files)), [])
@@ -88,14 +94,15 @@ def io_pressure_s(proc: Path = PROC) -> float | None:
 
 
 def control_groups(controller: str, proc: Path = PROC) -> Iterator[Path]:
-    """Yield the folders of this process's groups, from its own group up to the top of the mount.
+    """Yield the folders of this process's control groups, from its own group up to the top of the mount.
 
-    `controller` is the name by which version 1 mounts it. Groups of version 2, which has no such names, are included.
+    `controller` selects groups of version 1, which mounts each controller separately. Groups of version 2 are always
+    included, because version 2 mounts all controllers together.
     """
     paths: dict[str, str] = {}
     for line in read_lines(proc / "cgroup"):
         _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))  # in version 2 the only name is empty
+        paths.update(dict.fromkeys(controllers.split(","), path))  # version 2 has one empty name
     for line in read_lines(proc / "mountinfo"):
         mount_fields, _, filesystem_fields = line.partition(" - ")
         fstype, _, options = filesystem_fields.split(" ")
@@ -104,7 +111,8 @@ def control_groups(controller: str, proc: Path = PROC) -> Iterator[Path]:
             continue
         root, point = (Path(unescape(word)) for word in mount_fields.split(" ")[3:5])
         own = Path(paths[name])
-        # A container's mount begins below the host's root; the path is relative to one of the two.
+        # In a container, the mount may show only a part of the host's groups. So the path of the own group is relative
+        # either to the root of the mount or to the root of the host.
         relative = own.relative_to(root) if own.is_relative_to(root) else own.relative_to("/")
         yield from (point / parent for parent in (relative, *relative.parents))
 
@@ -130,12 +138,13 @@ def _throttled_of_group(group: Path) -> ThrottledTime | None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file; empty if it cannot be read."""
+    """Return the lines of a file, or an empty list if the file cannot be read."""
     try:
         text = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         return []
-    return text.removesuffix("\n").split("\n") if text else []  # a mount point's name may have other line ends
+    # Not `splitlines`, because the name of a mount point may contain other line ends.
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 _V1_KINDS = ("read_iops", "read_bps", "write_iops", "write_bps")
@@ -143,16 +152,16 @@ _V2_KINDS = {"riops": "read_iops", "rbps": "read_bps", "wiops": "write_iops", "w
 
 
 class IoLimit(NamedTuple):
-    """A limit that one group sets for one device."""
+    """A limit on reads or writes that one control group sets for one device."""
 
     device: str
-    kind: str  # ``read_bps`` and ``write_bps`` of bytes, ``read_iops`` and ``write_iops`` of requests
-    per_s: int
+    kind: str  # ``read_bps`` or ``write_bps`` (bytes), ``read_iops`` or ``write_iops`` (requests)
+    per_s: int  # largest number of bytes or requests per second
     group: str
 
 
 def io_limits(devices: Sequence[Device], proc: Path = PROC) -> list[IoLimit]:
-    """Return the limits on these devices that act on this process."""
+    """Return the limits on this process's reads from and writes to these devices."""
     names = {device.number: device.name for device in devices}
     groups = [*control_groups("blkio", proc)]
     own = next((group for group in groups if _is_version_1(group)), None)
@@ -162,9 +171,10 @@ def io_limits(devices: Sequence[Device], proc: Path = PROC) -> list[IoLimit]:
 
 
 def has_hidden_groups(proc: Path = PROC) -> bool:
-    """Return whether there may be parent groups that this process cannot see, as in a container.
+    """Return whether this process may have parent groups that are not visible, as in a container.
 
-    In version 2 every group except the machine's top group has ``cgroup.type``.
+    In version 2, every group except the machine's top group has a file ``cgroup.type``. So a visible top group with
+    this file has hidden parent groups.
     """
     groups = [*control_groups("blkio", proc)]
     if not groups:
@@ -177,7 +187,7 @@ def _is_version_1(group: Path) -> bool:
 
 
 def _limits_of_version_1(group: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield device number, kind and limit: ``8:16 2097152``."""
+    """Yield the device number, the kind and the limit from each line, such as ``8:16 2097152``."""
     for kind in _V1_KINDS:
         for line in read_lines(group / f"blkio.throttle.{kind}_device"):
             number, limit = line.split()
@@ -185,7 +195,7 @@ def _limits_of_version_1(group: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _limits_of_version_2(group: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield device number, kind and limit: ``8:16 rbps=2097152 wbps=max riops=max wiops=120``."""
+    """Yield each device number, kind and limit from lines like ``8:16 rbps=2097152 wbps=max riops=max wiops=120``."""
     for line in read_lines(group / "io.max"):
         number, *words = line.split()
         for kind, _, limit in (word.partition("=") for word in words):

@@ -1,6 +1,7 @@
-"""Read the time of day and the kernel's own clocks; sleep with a timer that measures how late it ended.
+"""Read the time of day and the kernel's clocks; sleep with a timer that measures how late the sleep ended.
 
-Durations are measured with `time.perf_counter`, or with `current_moment` if they begin and end in different processes.
+A duration within one process is measured with `time.perf_counter`. A duration that begins in one process and ends in
+another process is measured with `current_moment`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class _Time(ctypes.Structure):
 
 
 def kernel_s(clock: int = _CLOCK_BOOTTIME) -> float | None:
-    """Return the seconds since boot by the kernel's own count; None on a machine whose system call is unknown.
+    """Return the seconds since boot by a direct system call, or None if the number of the system call is unknown.
 
-    `time.perf_counter` comes from the C library, which a preloaded library can replace.
+    `time.perf_counter` calls the C library, and a preloaded library can replace this call.
     """
     value = _Time()
     if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, clock, ctypes.byref(value)) != 0:
@@ -38,10 +39,10 @@ def kernel_s(clock: int = _CLOCK_BOOTTIME) -> float | None:
 
 
 def read_clocks() -> tuple[float, float | None, float | None]:
-    """Return the same time by `time.perf_counter`, by the kernel's clock, and by the hardware's clock.
+    """Read three clocks at one moment: `time.perf_counter`, the kernel's clock, and the hardware's clock.
 
-    It is read a few times, and the fastest reading counts. adjtimex(2) changes the speed of the first two clocks, not
-    of the third one (``CLOCK_MONOTONIC_RAW``, which stops while the machine is suspended).
+    The clocks are read three times, and the fastest reading is returned. adjtimex(2) changes the speed of the first two
+    clocks, but not of the hardware's clock (``CLOCK_MONOTONIC_RAW``), which stops while the machine is suspended.
     """
     tries = [
         (time.perf_counter(), kernel_s(), kernel_s(_CLOCK_MONOTONIC_RAW), time.perf_counter()) for _ in range(_TRIES)
@@ -51,9 +52,9 @@ def read_clocks() -> tuple[float, float | None, float | None]:
 
 
 class Moment(TypedDict):
-    """A time that another process can compare with its own: the name of a monotonic clock, and its seconds.
+    """A time that processes of one machine can compare: the name of a monotonic clock, and the seconds of this clock.
 
-    Unlike the time of day, which can be set, this clock runs evenly until the machine reboots.
+    A user can set the time of day, but a monotonic clock runs evenly until the machine reboots.
     """
 
     clock: str
@@ -61,17 +62,17 @@ class Moment(TypedDict):
 
 
 def current_moment() -> Moment:
-    """Return the current time."""
+    """Return the current time of the monotonic clock."""
     return {"clock": clock_name(), "seconds": time.monotonic()}
 
 
 def seconds_between(start: Moment, end: Moment) -> float | None:
-    """Return the seconds from one time to another; None if they have different or unknown clocks."""
+    """Return the seconds from `start` to `end`, or None if the two moments have different or unknown clocks."""
     return end["seconds"] - start["seconds"] if start["clock"] == end["clock"] != "" else None
 
 
 def clock_name() -> str:
-    """Return a name that all processes with the same monotonic clock share; empty if unknown."""
+    """Return the name of the monotonic clock, or "" if unknown. Processes with equal names have the same clock."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # proc_pid_ns(5), time_namespaces(7)
@@ -80,7 +81,7 @@ def clock_name() -> str:
 
 
 def wait(seconds: float) -> None:
-    """Wait as a thread waits for a lock; a thread in nanosleep(2) would count as delayed."""
+    """Wait on a lock with a timeout, because `jobs.system.threads` counts a thread in nanosleep(2) as asleep."""
     lock = threading.Lock()
     lock.acquire()
     lock.acquire(timeout=seconds)
@@ -92,7 +93,7 @@ def utc_now() -> str:
 
 
 def is_utc(stamp: str) -> bool:
-    """Return whether a text is a time in UTC in the form of `utc_now`, at least a day before the last possible one."""
+    """Return whether a text is a UTC time in the format of `utc_now`; a time on the last possible day is invalid."""
     try:
         moment = datetime.fromisoformat(stamp.removesuffix("Z")) + timedelta(days=1)
     except (ValueError, OverflowError):
@@ -102,14 +103,15 @@ def is_utc(stamp: str) -> bool:
 
 _STEP_NS, _NS_PER_S = 1_000_000, 10**9
 _EXPIRATIONS = struct.Struct("Q")
-_LONGEST = 256  # bytes of schedstat
+_LONGEST = 256  # bytes to read from a schedstat file
 
 
 class Alarm:
-    """A timer of the kernel (timerfd_create(2)).
+    """A sleep with a timer of the kernel (timerfd_create(2)), which measures how late the sleep ended.
 
-    It expires again each millisecond, and the call that ends the wait returns the number of expirations. So the wait
-    for Python's interpreter lock, which follows, does not count as a delay.
+    After the requested time, the timer expires every millisecond. The read(2) that ends the sleep returns the number of
+    expirations, before the thread waits for Python's interpreter lock. So the wait for this lock is not part of the
+    measured delay.
     """
 
     def __init__(self) -> None:
@@ -119,9 +121,9 @@ class Alarm:
         self._schedstat: int | None = None
 
     def wait(self, seconds: float) -> float:
-        """Sleep; return how many seconds too late it ended, in whole milliseconds, without the known part.
+        """Sleep, and return how many seconds too late the sleep ended, in whole milliseconds.
 
-        The known part is the time for which the thread was ready to run but the processors were busy.
+        The time in which the thread was ready to run but the processors were busy is not part of this delay.
         """
         ready_s = self._ready_s()
         self._set_timer(max(1, round(seconds * _NS_PER_S)))
@@ -129,7 +131,7 @@ class Alarm:
         return max(0.0, late_ms / 1e3 - (self._ready_s() - ready_s))
 
     def ring(self) -> None:
-        """Wake the waiting thread."""
+        """Wake the thread that sleeps in `wait`."""
         self._set_timer(1)
 
     def _set_timer(self, first_ns: int) -> None:
@@ -143,7 +145,7 @@ class Alarm:
                 os.close(fd)
 
     def _ready_s(self) -> float:
-        """Return for how many seconds the waiting thread was ready to run and did not run."""
+        """Return the total seconds in which the calling thread was ready to run but did not run."""
         if self._schedstat is None:
             self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         return int(os.pread(self._schedstat, _LONGEST, 0).split()[1]) / _NS_PER_S

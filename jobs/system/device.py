@@ -1,4 +1,4 @@
-"""Find the mount and the block devices behind a path, and read their counters."""
+"""Find the mount and the block devices behind a path, and read the counters of block devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _PAGE_BYTES = 4096
 _SECTOR_BYTES = 512  # the unit of /sys/block/*/stat for every device
-_BEGINNING = 1 << 14  # bytes; only /proc/stat may be longer, and only its first line is needed
+_BEGINNING = 1 << 14  # bytes; only /proc/stat may be longer, and only the first line of /proc/stat is needed
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,21 @@ class Mount:
     source: str
     fstype: str
     options: str
-    superblock: str = field(default="", compare=False)  # options of the file system, the same for all of its mounts
+    superblock: str = field(default="", compare=False)  # options of the file system, equal for all of its mounts
 
 
 class DeviceRequests(NamedTuple):
-    """The requests of all processes to a device since boot, and their times."""
+    """The requests of all processes to a device since boot, and the times of the requests."""
 
-    reads: int  # number of requests, after the kernel has merged neighbours
+    reads: int  # number of read requests, after the kernel has merged neighbouring requests
     read_bytes: int
-    writes: int  # includes discards
+    writes: int  # number of write requests, including discards
     written_bytes: int
     flushes: int
-    busy_s: (
-        float  # time with a request in flight; too long for a device with few short requests (the kernel counts ticks)
-    )
-    waited_s: float  # sum of the times of all requests
+    # Time with at least one request in flight. The time is too long for a device with few short requests, because the
+    # kernel counts in ticks.
+    busy_s: float
+    waited_s: float  # sum of the durations of all requests
     flush_s: float  # time with a flush in flight; not part of `busy_s`
 
 
@@ -72,17 +72,17 @@ class Device:
 
     @cached_property
     def _statistics(self) -> str:
-        """Return the path of the statistics; it is cached, because making it takes longer than reading the file."""
+        """Return the path of the statistics; cached, because `Path` takes longer than the read of the file."""
         return str(Path("/sys/block", self.name, "stat"))
 
     @property
     def logical_block_bytes(self) -> int:
-        """Return the smallest number of bytes of a read or write; one page if sysfs does not have it."""
+        """Return the smallest size of a read or write in bytes, or the size of a page if sysfs does not have it."""
         return int(_first_line(Path("/sys/block", self.name, "queue/logical_block_size")) or _PAGE_BYTES)
 
     @property
     def request_bytes(self) -> int:
-        """Return the largest number of bytes of one request; 2^60 if sysfs does not have it."""
+        """Return the largest size of a request in bytes, or 2^60 if sysfs does not have it."""
         return int(_first_line(Path("/sys/block", self.name, "queue/max_sectors_kb")) or 1 << 50) << 10
 
     def facts(self) -> dict[str, str | bool]:
@@ -98,27 +98,30 @@ class Device:
 
 @dataclass(frozen=True)
 class _Group(Device):
-    """Devices that are counted as one."""
+    """Several devices that are treated as one device."""
 
     devices: tuple[Device, ...] = ()
 
     def use(self) -> DeviceRequests:
-        """Return the requests to all devices."""
+        """Return the sum of the requests to all devices of the group."""
         return DeviceRequests(*map(sum, zip(*(device.use() for device in self.devices), strict=True)))
 
     @property
     def logical_block_bytes(self) -> int:
-        """Return the smallest value of all devices."""
+        """Return the smallest logical block of all devices, in bytes."""
         return min(device.logical_block_bytes for device in self.devices)
 
     @property
     def request_bytes(self) -> int:
-        """Return the largest value of all devices."""
+        """Return the largest request size of all devices, in bytes."""
         return max(device.request_bytes for device in self.devices)
 
 
 def combine_devices(devices: Sequence[Device | None]) -> Device | None:
-    """Return distinct devices as one, with the sum of their traffic; None if one is missing."""
+    """Combine devices into one device with the sum of their traffic; each distinct device counts once.
+
+    Returns None if a device is None, or if there is no device.
+    """
     distinct = dict.fromkeys(device for device in devices if device)
     if None in devices or len(distinct) < 2:  # noqa: PLR2004
         return None if None in devices else next(iter(distinct), None)
@@ -126,18 +129,19 @@ def combine_devices(devices: Sequence[Device | None]) -> Device | None:
 
 
 def mounts() -> list[Mount]:
-    """Return the mounts, in the order of the kernel; empty if they are unknown."""
+    """Return all mounts in the order of the kernel, or an empty list if the kernel does not show them."""
     try:
         text = _MOUNTINFO.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         text = ""
-    return [_parse_mount(line) for line in text.split("\n") if line]  # a name may have other line ends
+    # Not `splitlines`, because the name of a mount point may contain other line ends.
+    return [_parse_mount(line) for line in text.split("\n") if line]
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount that holds `path`; all fields are ``unknown`` if the kernel does not show it.
+    """Return the mount that contains `path`; all fields are ``unknown`` if the kernel does not show the mount.
 
-    A mount point may be mounted over: the last matching line is valid (proc(5)).
+    If several mounts have one mount point, the last mount hides the earlier mounts (proc(5)).
     """
     target = os.path.realpath(path)
     matches = [m for m in mounts() if os.path.commonpath([m.point, target]) == m.point]
@@ -145,11 +149,11 @@ def mount_of(path: Path) -> Mount:
 
 
 def filesystem_of(path: Path) -> dict[str, str]:
-    """Return the identity of the file system that holds `path`, which is the same in every run.
+    """Return facts that identify the file system that contains `path`, and that are equal in every run.
 
-    It has ``source``, ``fstype`` and ``options`` of the mount; ``fsid`` (statvfs(3): from the UUID for ext4, btrfs and
-    others; 0 if there is none); and ``device``, the major and minor number. The number is empty for a file system
-    without a device of its own, where it depends on the order of mounts.
+    The facts are ``source``, ``fstype`` and ``options`` of the mount; ``fsid`` of statvfs(3), which comes from the UUID
+    for ext4, btrfs and others, or is 0; and ``device``, the major and minor number. ``device`` is empty for a file
+    system without a block device, because such a number depends on the order of mounts.
     """
     mount, number = mount_of(path), path.stat().st_dev
     return {
@@ -162,10 +166,13 @@ def filesystem_of(path: Path) -> dict[str, str]:
 
 
 def device_of(path: Path) -> Device | None:
-    """Return the whole block device at or below `path`; None for network, memory and layered file systems."""
+    """Return the whole block device that `path` is, or that contains the file system of `path`.
+
+    Returns None for network file systems, file systems in memory, and layered file systems.
+    """
     status = path.stat()
     number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
-    if os.major(number) == 0:  # no own number (btrfs, overlay, NFS, tmpfs): its source may be a device
+    if os.major(number) == 0:  # not the number of a device (btrfs, overlay, NFS, tmpfs), but the source may be a device
         source = Path(mount_of(path).source)
         if not source.is_block_device():
             return None
@@ -174,31 +181,35 @@ def device_of(path: Path) -> Device | None:
 
 
 def devices_behind(path: Path) -> list[Device]:
-    """Return the distinct whole devices that hold `path`: that of `device_of`, then the devices that it consists of.
+    """Return the distinct whole devices that store `path`: first the device of `device_of`, then the devices below it.
 
-    A loop device lies on the device of its file; device-mapper and RAID lie on their members (sysfs ``slaves``). The
-    list is empty without a device, and ends where the next one is unknown (a file in another mount namespace).
+    Below a loop device is the device of its file. Below a device-mapper or RAID device are its members (sysfs
+    ``slaves``). The list is empty if `path` has no device. The list ends early if a lower device is unknown, because a
+    file is in another mount namespace.
     """
     top = device_of(path)
     devices: list[Device] = []
     queue = [top] if top else []
     while queue:
         device = queue.pop(0)
-        if (
-            device not in devices
-        ):  # else two members share a disk, or the path names another file in this mount namespace
+        # A device comes twice if two members share a disk. In another mount namespace, the path of a loop device's file
+        # may name another file here, which may even be on the loop device.
+        if device not in devices:
             devices.append(device)
             queue += _devices_below(device)
     return devices
 
 
 def lowest_behind(path: Path) -> Device | None:
-    """Return the lowest devices below that of `path`, as one; None if there is none."""
+    """Return the lowest devices below the device of `path`, combined into one device, or None if there are none."""
     return combine_devices([device for device in devices_behind(path)[1:] if not _devices_below(device)])
 
 
 def devices_of_every_byte(path: Path) -> list[Device]:
-    """Return those `devices_behind` that get every byte written to `path`: down to a device with several members."""
+    """Return the devices behind `path` that get every byte written to `path`.
+
+    The list ends with the first device that has several members, because a member gets only a part of the bytes.
+    """
     devices: list[Device] = []
     members = [device] if (device := device_of(path)) else []
     while len(members) == 1 and members[0] not in devices:
@@ -221,27 +232,27 @@ def _devices_below(device: Device) -> list[Device]:
 
 
 def backing_file(device: Device) -> Path | None:
-    """Return the file or device that a loop device shows; None for another device.
+    """Return the file or device that stores the bytes of a loop device, or None for a device that is no loop device.
 
-    The name of a file that was deleted ends in `` (deleted)``.
+    The kernel appends `` (deleted)`` to the name of a deleted file.
     """
     file = _first_line(Path("/sys/block", device.name, "loop/backing_file"))
     return Path(file) if file else None
 
 
 def reads_past_cache(device: Device) -> bool:
-    """Return whether a loop device reads its file by direct I/O."""
+    """Return whether a loop device reads its file with direct I/O, which bypasses the page cache of the file."""
     return _first_line(Path("/sys/block", device.name, "loop/dio")) == "1"
 
 
 def _device_by_number(number: int) -> Device | None:
-    """Return a device by its number; None if the kernel has no such block device."""
+    """Return the whole device with a device number, or None if the kernel has no such block device."""
     node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     return _whole_device(node) if node.exists() else None
 
 
 def _whole_device(node: Path) -> Device | None:
-    """Return the whole device of a folder `node` in sysfs; for a partition its disk."""
+    """Return the whole device that the sysfs folder `node` describes; for a partition, this is the partition's disk."""
     folder = node.resolve()
     whole = folder.parent if (folder / "partition").exists() else folder
     return Device(whole.name) if (Path("/sys/block") / whole.name / "stat").exists() else None
@@ -255,7 +266,7 @@ def _parse_mount(line: str) -> Mount:
 
 
 def read_kernel(path: str) -> str:
-    """Return the first 16 KiB of a file of ``/proc`` or ``/sys``; this is three times faster than `pathlib`."""
+    """Return the first 16 KiB of a file in ``/proc`` or ``/sys``, three times faster than `pathlib`."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _BEGINNING).decode("ascii")
@@ -264,7 +275,7 @@ def read_kernel(path: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Return a text of mountinfo or mountstats without octal escapes (space, tab, newline, backslash)."""
+    """Replace the octal escapes of space, tab, newline and backslash in a text from mountinfo or mountstats."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 

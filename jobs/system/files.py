@@ -1,9 +1,11 @@
-"""Work on files and folders that other users may write: open without links, read within limits, write whole.
+"""Open, read and write files in folders to which other users may write, without following links.
 
-A path given to these functions has no link. Whoever takes the root of a storage from the user resolves it
-(`Path.resolve`). A link below it, in any component, is refused, because it may be a trap (openat(2), ``O_NOFOLLOW``,
-one component after the other). Only regular files are opened (no FIFO that blocks, no device), and temporary names
-cannot be guessed. `keep_trying` waits for a storage that is full, read-only or absent for a while.
+A path that is passed to these functions must not contain a link. So a caller that gets the root of a storage from the
+user resolves the root first (`Path.resolve`). A link in any component below the root is refused, because another user
+may have made the link as a trap (openat(2) with ``O_NOFOLLOW``, one component after the other).
+
+Only regular files are opened: a FIFO would block, and a device is no data. Other users cannot guess the names of
+temporary files. `keep_trying` waits if a storage is full, read-only or absent for a while.
 """
 
 from __future__ import annotations
@@ -23,51 +25,57 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 TEMPORARY = ".tmp"
-"""The end of the name of a file that is being written; the name begins with a dot and the later name."""
+"""The suffix of a temporary file. The name of a temporary file begins with a dot and the final name of the file."""
 LARGEST_BYTES = 64 << 20
 DEEPEST = 64
-"""The largest number of nested folders that are entered; a path of 4,096 bytes allows 2,047."""
+"""The largest allowed number of nested folders; a path of 4,096 bytes could have 2,047 nested folders."""
 _FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FOLDER_MODE, _FILE_MODE, _PRIVATE_MODE = 0o755, 0o644, 0o600  # with any umask, no other user may write
+# With these modes no other user may write, whatever the umask is.
+_FOLDER_MODE, _FILE_MODE, _PRIVATE_MODE = 0o755, 0o644, 0o600
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class OddFileError(OSError):
-    """Raised for a file that this program would not write: a link, a FIFO, a device, another user's or a large file."""
+    """Raised for a file that this program does not accept: a link, a FIFO, a device, a foreign or a large file."""
 
     def __init__(self, reason: str, path: Path) -> None:
         super().__init__(errno.EPERM, reason, str(path))
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
-    """Open a regular file and return its descriptor; a file to write must be this user's, with one name.
+    """Open a regular file, and return its file descriptor.
 
-    Raises OddFileError for a link, a FIFO, a device or a folder, and for a file to write that is another user's or has
-    several names; OSError as open(2), with ``ELOOP`` if a folder of the path is a link.
+    Raises OddFileError for a link, a FIFO, a device or a folder. If the file is opened for writing, raises OddFileError
+    also for a file of another user, and for a file with hard links. Raises OSError like open(2); the error number is
+    ``ELOOP`` if a folder of the path is a link.
     """
     with _opened_folder(path.parent) as folder:
         try:
             descriptor = os.open(path.name, flags | _SAFE_FLAGS, mode, dir_fd=folder)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link; a FIFO or socket; a folder
-                raise OddFileError("it is no regular file", path) from error
+            # ELOOP means a link, ENXIO means a FIFO or a socket, EISDIR means a folder.
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise OddFileError("the path is no regular file", path) from error
             raise OSError(error.errno, error.strerror, str(path)) from error
     status = os.fstat(descriptor)
     is_written = flags & (os.O_WRONLY | os.O_RDWR)
     if stat.S_ISREG(status.st_mode) and not (is_written and (status.st_uid != os.geteuid() or status.st_nlink > 1)):
         return descriptor
     os.close(descriptor)
-    raise OddFileError(f"it is {'not ours alone' if stat.S_ISREG(status.st_mode) else 'no regular file'}", path)
+    is_regular = stat.S_ISREG(status.st_mode)
+    raise OddFileError(
+        "the file has another owner, or hard links" if is_regular else "the path is no regular file", path
+    )
 
 
 @contextlib.contextmanager
 def open_through_links(path: str) -> Iterator[int]:
-    """Open a file of the user's own data for reading, possibly through links; errors are those of `open_file`."""
+    """Open a file of the user's own data for reading. The path may contain links. Raises the errors of `open_file`."""
     descriptor = os.open(path, os.O_RDONLY | (_SAFE_FLAGS & ~os.O_NOFOLLOW))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OddFileError("it is no regular file", Path(path))
+            raise OddFileError("the path is no regular file", Path(path))
         yield descriptor
     finally:
         os.close(descriptor)
@@ -75,7 +83,7 @@ def open_through_links(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _opened_folder(folder: Path) -> Iterator[int]:
-    """Open a folder (``O_PATH``) whose path has no link."""
+    """Open a folder (``O_PATH``); raise OSError if its path contains a link."""
     descriptor = os.open("/", _FOLDER_FLAGS)
     try:
         for count, part in enumerate(folder.absolute().parts[1:], start=2):
@@ -92,18 +100,18 @@ def _opened_folder(folder: Path) -> Iterator[int]:
 
 
 def _explain(error: OSError, path: Path, parent: int) -> OSError:
-    """Return the error with the path of the component that cannot be entered, and whether this is a link."""
+    """Return an error that names the folder that cannot be opened, and that says whether this folder is a link."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.stat(path.name, dir_fd=parent, follow_symlinks=False).st_mode):
-            return OSError(errno.ELOOP, "it is a link, and is not followed", str(path))
+            return OSError(errno.ELOOP, "the path is a link, and is not followed", str(path))
     return OSError(error.errno, error.strerror, str(path))
 
 
 def is_possible_name_below(name: str) -> bool:
-    """Return whether a relative name can be that of a file below its folder, without looking at the storage.
+    """Return whether a relative name can name a file below a folder; the storage is not accessed.
 
-    Such a name has no ``..``, empty part, NUL or character that the file system cannot encode, and at most `DEEPEST`
-    folders.
+    Such a name has no part that is empty, ``.`` or ``..``. It has no NUL, only characters that the file system can
+    encode, and at most `DEEPEST` folders.
     """
     parts = str.split(name, "/")
     with contextlib.suppress(UnicodeEncodeError):
@@ -113,26 +121,30 @@ def is_possible_name_below(name: str) -> bool:
 
 
 def resolve_user_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file that the user named; links among its folders are resolved, a link at its end is not."""
+    """Resolve the links in the folders of a path that the user named; the last component may still be a link."""
     return Path(path).parent.resolve() / Path(path).name
 
 
 def read_file(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
-    """Return the bytes of a regular file of the user `owner` with at most `largest` bytes; else raise OddFileError."""
+    """Return the bytes of a regular file.
+
+    Raises OddFileError if the file has more than `largest` bytes, or does not belong to the user `owner` (None: any
+    user).
+    """
     with os.fdopen(open_file(path), "rb") as file:
         status = os.fstat(file.fileno())
         if owner not in (None, status.st_uid):
-            raise OddFileError(f"it is {user_name(status.st_uid)}'s", path)
+            raise OddFileError(f"the file belongs to {user_name(status.st_uid)}", path)
         data = file.read(status.st_size + 1) if status.st_size <= largest else b""
-        if len(data) > status.st_size:  # files of /proc and of an emulated storage's state have size 0
+        if len(data) > status.st_size:  # files in /proc, and the state file of an emulated storage, have size 0
             data += file.read(largest + 1 - len(data))
     if max(status.st_size, len(data)) > largest:
-        raise OddFileError(f"it has more than {largest} bytes", path)
+        raise OddFileError(f"the file has more than {largest} bytes", path)
     return data
 
 
 class Stamp(NamedTuple):
-    """The status of a file that changes whenever it is written or replaced."""
+    """The times, the size and the inode of a file; the stamp changes when the file is written or replaced."""
 
     modified_ns: int
     size: int
@@ -141,17 +153,18 @@ class Stamp(NamedTuple):
 
 
 def file_stamp(path: Path) -> Stamp:
-    """Return the stamp of a regular file; the file is opened, because only then an NFS client asks its server.
+    """Open a regular file and return its stamp. The open makes an NFS client ask the server for the status.
 
-    Errors are those of `open_file`.
+    Raises the errors of `open_file`.
     """
     return _stamp(open_file(path))
 
 
 def file_stamps(folder: Path, name: str) -> dict[str, Stamp]:
-    """Return the stamps of the regular files with one name in all folders within a folder, by the folders' names.
+    """Return the stamps of the regular files with the name `name` in all sub-folders, by name of the sub-folder.
 
-    Files that cannot be opened, or are reached by a link, are left out. Raises OSError if the folder cannot be read.
+    A file is left out if it cannot be opened, or if the file or its sub-folder is a link. Raises OSError if `folder`
+    cannot be read.
     """
     stamps_by_name: dict[str, Stamp] = {}
     with _readable(folder) as descriptor, os.scandir(descriptor) as entries:
@@ -168,13 +181,16 @@ def _stamp(descriptor: int) -> Stamp:
     finally:
         os.close(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EPERM, "it is no regular file")
+        raise OSError(errno.EPERM, "the path is no regular file")
     return Stamp(status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
 @contextlib.contextmanager
 def write_whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> Iterator[BinaryIO]:
-    """Write a file that appears when the block ends; if the block fails, the old file stays."""
+    """Open a file for writing; the new content replaces the old file at the end of the `with` block.
+
+    If the block raises an error, the old file remains unchanged.
+    """
     temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
     with _opened_folder(path.parent) as folder:
         try:
@@ -188,7 +204,7 @@ def write_whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> 
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
-            if isinstance(error, OSError):  # the error of a full disk names no file
+            if isinstance(error, OSError):  # the error of a full disk does not contain the path
                 raise OSError(error.errno, error.strerror, str(path)) from error
             raise
         if durable:
@@ -196,23 +212,23 @@ def write_whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> 
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text, whole and durably."""
+    """Write a text file durably, completely or not at all."""
     with write_whole(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
-    """Write `value` as JSON, whole and durably; without `indent` it is ten times faster."""
+    """Write `value` as a JSON file durably, completely or not at all; ``indent=None`` is ten times faster."""
     write_text(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open a file of this user to append to it; make it if it is missing."""
+    """Open a file of this user for appending; make the file if it is missing."""
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
 
 
 def open_new(path: Path) -> int:
-    """Open a new file for writing and return its descriptor; a file or link with this name is removed first."""
+    """Open a new file for writing, and return its file descriptor; an old file or link with this name is removed."""
     remove(path, missing_ok=True)
     return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
 
@@ -227,25 +243,25 @@ def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, 
         except OSError as error:
             if not (exist_ok and error.errno == errno.EEXIST):
                 raise OSError(error.errno, error.strerror, str(folder)) from error
-    with _opened_folder(folder):  # raises an error if it is not a folder, or a link
+    with _opened_folder(folder):  # raises an error if `folder` is a file or a link
         pass
 
 
 def reason_to_distrust(folder: Path) -> str:
-    """Return why another user may have made files in a folder; empty if only this user or root may write there."""
+    """Return why another user may have made files in a folder, or "" if only this user or root may write there."""
     with _opened_folder(folder) as descriptor:
         status, parent_status = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
     if status.st_uid not in (0, os.geteuid()):
-        return f"{folder} is {user_name(status.st_uid)}'s"
+        return f"{folder} belongs to {user_name(status.st_uid)}"
     if status.st_mode & _OTHERS_WRITE:
-        return f"{folder} may be written by other users (chmod go-w {folder})"
+        return f"other users may write to {folder} (chmod go-w {folder})"
     if parent_status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
         return f"{folder.parent} lets any user rename its files (chmod +t {folder.parent})"
     return ""
 
 
 def user_name(number: int) -> str:
-    """Return the name of a user, or the number if there is no name."""
+    """Return the name of the user with an id, or a text with the id if the user has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -253,24 +269,24 @@ def user_name(number: int) -> str:
 
 
 def names_in_folder(folder: Path) -> list[str]:
-    """Return the sorted names in a folder."""
+    """Return the sorted names of the files and folders in a folder."""
     with _readable(folder) as descriptor:
-        return sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor
+        return sorted(os.listdir(descriptor))  # noqa: PTH208 - pathlib cannot list a file descriptor
 
 
 def folder_tree(folder: Path) -> dict[str, os.stat_result]:
-    """Return the status of all files and folders below a folder, by relative path; links are listed, not followed.
+    """Return the status of all files, folders and links below a folder, by relative path; links are not followed.
 
-    Raises OddFileError for more than `DEEPEST` nested folders.
+    Raises OddFileError if more than `DEEPEST` folders are nested.
     """
     entries: dict[str, os.stat_result] = {}
     queue = [""]
     while queue:
         parent = queue.pop()
         if parent.count("/") > DEEPEST:
-            raise OddFileError(f"it has more than {DEEPEST} nested folders", folder)
+            raise OddFileError(f"the folder has more than {DEEPEST} nested folders", folder)
         with _readable(folder / parent) as descriptor:
-            for name in os.listdir(descriptor):  # noqa: PTH208 - of a descriptor
+            for name in os.listdir(descriptor):  # noqa: PTH208 - pathlib cannot list a file descriptor
                 entries[parent + name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISDIR(entries[parent + name].st_mode):
                     queue.append(f"{parent}{name}/")
@@ -278,9 +294,10 @@ def folder_tree(folder: Path) -> dict[str, os.stat_result]:
 
 
 def file_statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, os.stat_result]]:
-    """Return the status of the regular files with these names in each of the folders `above` within a folder.
+    """Return the status of the regular files with the names `names` in the sub-folders `above` of a folder.
 
-    A link or a file among `above` has no names; a folder that was just removed is left out.
+    The result is by name of the sub-folder and name of the file. If a name in `above` is a link or a file, its result
+    is empty. A sub-folder that was just removed may be missing in the result.
     """
     status_of_name: dict[str, dict[str, os.stat_result]] = {}
     with _readable(folder) as descriptor:
@@ -297,13 +314,13 @@ def file_statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> d
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or a folder; the target is replaced, as by rename(2)."""
+    """Rename a file or a folder; an existing target is replaced, like with rename(2)."""
     with _opened_folder(source.parent) as source_folder, _opened_folder(target.parent) as target_folder:
         os.rename(source.name, target.name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
 
 
 def remove(path: Path, *, missing_ok: bool = False) -> None:
-    """Remove a file, or a link (not its target)."""
+    """Remove a file or a link; the target of a link is not removed."""
     try:
         with _opened_folder(path.parent) as folder:
             os.unlink(path.name, dir_fd=folder)
@@ -321,7 +338,7 @@ def remove_empty(folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all its files; links in it, or a link in its place, are removed without their targets."""
+    """Remove a folder with all files in it, or a link to a folder. The targets of links are not removed."""
     with _opened_folder(folder.parent) as parent:
         if stat.S_ISLNK(os.stat(folder.name, dir_fd=parent, follow_symlinks=False).st_mode):
             os.unlink(folder.name, dir_fd=parent)
@@ -331,7 +348,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _flatten(folder: Path) -> None:
-    """Move all folders that are nested deeper than `DEEPEST` to the top, because rmtree fails on them."""
+    """Move all folders that are nested deeper than `DEEPEST` to the top: `shutil.rmtree` fails on deep folders."""
     queue = [""]
     while queue:
         parent = queue.pop()
@@ -344,7 +361,7 @@ def _flatten(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the file names in a folder durable, by fsync(2) of the folder."""
     with _opened_folder(folder) as descriptor:
         _sync_descriptor(descriptor)
 
@@ -374,13 +391,13 @@ _Result = TypeVar("_Result")
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that this user may still write to the file system of a folder, without regard to quotas."""
+    """Return the bytes that this user may still write to the file system of a folder; quotas are not considered."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
 
 
 def lack_of_room(folder: Path, size: int) -> str:
-    """Return a text if `size` more bytes do not fit on the file system of a folder, without regard to quotas."""
+    """Return an error text if `size` more bytes do not fit on the file system of a folder, or "" if they fit."""
     free = free_bytes(folder)
     return (
         ""
@@ -390,12 +407,15 @@ def lack_of_room(folder: Path, size: int) -> str:
 
 
 def is_full(error: Exception) -> bool:
-    """Return whether an error means a full storage; TensorFlow's errors say so only in their text."""
+    """Return whether an error means that a storage is full. Errors of TensorFlow show this only in their text."""
     return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
 
 
 def keep_trying(write: Callable[[], _Result], timeout_s: float) -> _Result:
-    """Return the result of `write`; repeat it for at most `timeout_s` after an OSError (full, read-only, absent)."""
+    """Call `write` and return its result; after an OSError, repeat the call for at most `timeout_s` seconds.
+
+    The reason of the OSError may be a storage that is full, read-only or absent for a while.
+    """
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -404,7 +424,7 @@ def keep_trying(write: Callable[[], _Result], timeout_s: float) -> _Result:
         except OSError as error:
             if time.monotonic() + pause_s > deadline:
                 raise
-            with contextlib.suppress(OSError):  # the log may lie on a full disk, too
-                print(f"cannot write {error.filename} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the log file of standard error may be on a full disk, too
+                print(f"cannot write {error.filename} ({error.strerror}); trying again", file=sys.stderr, flush=True)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -1,8 +1,8 @@
-"""Look below a file system: is it emulated, is its device a file or memory, which device is the lowest one.
+"""Find what is below a file system: an emulated storage, the file of a loop device, memory, the lowest devices.
 
-A loop device has the block layer's counters and an empty page cache, although its file may lie in memory. A virtual
-disk, an array or a server cannot be looked into. An emulated storage of a testbed (`python -m campaign testbed`) has a
-marker file.
+A loop device has the counters of a block device, and reads of it may be cold, although its file may be in memory. This
+module cannot see what is inside a virtual disk, a disk array or a server. An emulated storage of a testbed (`python -m
+campaign testbed`) has a marker file.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from jobs.system.device import (
 from jobs.system.page_cache import Residency
 
 MARKER = ".tfio-emulated.json"
-"""File at the top of an emulated file system; its facts cannot get lost, because they are part of the storage."""
+"""The file with facts about an emulated storage; the file is in the storage itself, so that it cannot get lost."""
 
 SERVING = ".serving"
-"""End of the name of a file beside an image, with the costs of serving the storage (`ServingCosts`)."""
+"""The suffix of the file with the CPU costs of an emulated storage (`ServingCosts`), next to the storage's image."""
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
-_MOST_LINKS = 40  # path_resolution(7)
-_PATIENCE_S = 3.0  # seconds to wait for a server, which is slow if its disk is busy
+_MOST_LINKS = 40  # the limit of the kernel, path_resolution(7)
+_PATIENCE_S = 3.0  # seconds to wait for the answer of a model's server, which is slow if its disk is busy
 MODEL_TYPE = "fuse.tfio"
-"""Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
+"""The type of the FUSE file system of a storage model (``storage_model.c``), which contains the emulated device."""
 DEVICE, STATE, FAULTS = "device", "state", "faults"
-HANGS = "hang"  # the fault that the server does not answer
+HANGS = "hang"  # name of the injected fault that stops all answers of the server
 KINDS = ("disk", "flash", "server")
-"""The kinds of models (`campaign.testbed`); a storage without a model has only `BOUNDS`."""
+"""The kinds of storage models (`campaign.testbed`). A storage without a model has only the limits `BOUNDS`."""
 _NAME, _TEXT = re.compile(r"[a-z][a-z0-9_]{0,39}"), re.compile(r"[\x20-\x7e]{1,80}")
 _MOST_PARAMETERS = 32
 BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
 
 
 def emulated_storage(path: Path) -> dict[str, Any] | None:
-    """Return the facts of the emulated storage that holds `path`; None for a storage that is not emulated.
+    """Return the facts about the emulated storage that contains `path`, or None if the storage is not emulated.
 
-    They are the ``name`` of the emulated storage; its `BOUNDS`, each None without a bound; and ``model``, None or
-    missing without a model: its ``kind`` (of `KINDS`) and its parameters, numbers or short texts. A damaged marker
-    means a storage with an unknown name and unknown bounds. A marker that is not root's is ignored, since only root can
-    make a testbed.
+    ``name`` is the name of the emulated storage. The keys `BOUNDS` are the limits of its speed; None means no limit.
+    ``model`` has the ``kind`` of the storage model (of `KINDS`) and its parameters, which are numbers or short texts;
+    without a model, ``model`` is None or missing. If the marker is damaged, the name is ``unknown`` and the limits are
+    missing. A marker that does not belong to root is ignored, because only root can make a testbed.
     """
     point = mount_of(path).point
     if point == UNKNOWN:
@@ -75,7 +75,7 @@ def emulated_storage(path: Path) -> dict[str, Any] | None:
 
 
 def is_whole(facts: object) -> bool:
-    """Return whether a marker is complete: a name, each bound as a number or None, and a valid model."""
+    """Return whether the facts in a marker are valid: a name, every limit as a number or None, and a valid model."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
@@ -83,7 +83,7 @@ def is_whole(facts: object) -> bool:
 
 
 def _is_model(model: object) -> bool:
-    """Return whether a model is None, or has a known kind and only short names with numbers or short texts."""
+    """Return whether a model is valid: None, or a known kind with parameters that are numbers or short texts."""
     if not isinstance(model, dict):
         return model is None
     names_are_valid = len(model) <= _MOST_PARAMETERS and all(_NAME.fullmatch(name) for name in model)
@@ -92,22 +92,22 @@ def _is_model(model: object) -> bool:
 
 
 class ServerReport(TypedDict):
-    """The report of a model's server: its parameters, and its requests since its start."""
+    """The parameters of a storage model, and the requests to the model's server since the start of the server."""
 
     kind: str
     parameters: dict[str, float]
-    faults: dict[str, float]
+    faults: dict[str, float]  # injected faults
     pid: int
     reads: int
     writes: int
     flushes: int
     read_bytes: int
     written_bytes: int
-    spoiled: int  # data requests with an injected fault
+    spoiled: int  # number of data requests with an injected fault
     in_flight: int
-    busy_s: float  # time with a request in flight
-    queue_s: float  # sum of the times of all requests
-    late_s: float  # sum of the delays of answers against the model
+    busy_s: float  # time with at least one request in flight
+    queue_s: float  # sum of the durations of all requests
+    late_s: float  # sum of the times by which answers came later than the model requires
     cpu_s: float
 
 
@@ -115,7 +115,7 @@ _Cost = Annotated[float, Meta(ge=0)]
 
 
 class ServingCosts(TypedDict):
-    """The CPU seconds of the kernel to serve a storage, as ``testbed up`` measured them on this machine."""
+    """The CPU seconds that the kernel needs for an emulated storage, measured by ``testbed up`` on this machine."""
 
     request_cpu_s: _Cost
     read_gb_cpu_s: _Cost
@@ -126,8 +126,8 @@ class RequestAccount(NamedTuple):
     """The requests of all processes to an emulated storage."""
 
     name: str
-    counts: dict[str, float]  # so far, as in `ServerReport`
-    pid: int  # process of its model's server; 0 if only the kernel serves it
+    counts: dict[str, float]  # counters with the keys of `ServerReport`
+    pid: int  # process id of the model's server; 0 for a storage without a server
     costs: Mapping[str, float]  # `ServingCosts`; empty if unknown
 
 
@@ -146,9 +146,9 @@ _COUNTED = (
 
 
 def account_of_storage(path: Path) -> RequestAccount | None:
-    """Return the account of the emulated storage that holds `path`; None if its device cannot be seen.
+    """Return the requests to the emulated storage that contains `path`.
 
-    Raises the errors of `ask_server`.
+    Returns None if the storage is not emulated, or if its device is not visible. Raises the errors of `ask_server`.
     """
     device = device_of(path)
     file = backing_file(device) if device else None
@@ -162,7 +162,7 @@ def account_of_storage(path: Path) -> RequestAccount | None:
 
 
 def _read_costs(file: Path) -> Mapping[str, float]:
-    """Return the costs in the file beside an image; empty without a complete file of root's."""
+    """Return the `ServingCosts` in the file next to an image; empty if root has not made a valid file."""
     try:
         text = files.read_file(file.with_suffix(SERVING), _LARGEST_BYTES, owner=ROOT)
         costs: Mapping[str, Any] = reading.check_value(untrusted.json_value(text), ServingCosts)
@@ -172,15 +172,15 @@ def _read_costs(file: Path) -> Mapping[str, float]:
 
 
 def model_behind(path: Path) -> Path | None:
-    """Return the folder of the model that serves the storage of `path`; None if there is none."""
+    """Return the folder of the storage model behind `path`, or None if there is no model."""
     return _model_of(device_of(path))
 
 
 def silent_model(path: Path) -> Path | None:
-    """Return the folder of the model below `path` if it does not answer: an access to such a storage may hang.
+    """Return the folder of the storage model behind `path` if the model's server does not answer; otherwise None.
 
-    Only the name of `path` and the list of mounts are used. Links are followed one by one; each target is checked in
-    this way before it is accessed.
+    An access to the storage of such a model may hang, so `path` is not accessed: this function uses only the text of
+    `path` and the list of mounts. It follows links one by one, and checks the target of each link in this way.
     """
     path = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -215,10 +215,10 @@ def _model_of(device: Device | None) -> Path | None:
 
 
 def ask_server(model: Path, patience_s: float | None = None) -> ServerReport:
-    """Return the report of a model's server.
+    """Read and return the report of a storage model's server.
 
-    Raises OSError if it has ended or does not answer within `patience_s` (None: 3 s), UntrustedError for an invalid
-    answer.
+    Raises OSError if the server has ended, or does not answer within `patience_s` (None: 3 s). Raises UntrustedError
+    for an invalid answer.
     """
     patience_s = _PATIENCE_S if patience_s is None else patience_s
     answers: list[ServerReport | Exception] = []
@@ -226,14 +226,16 @@ def ask_server(model: Path, patience_s: float | None = None) -> ServerReport:
     def ask() -> None:
         try:
             answers.append(reading.read_json(model / STATE, ServerReport))
-        except Exception as error:  # noqa: BLE001 - raised by the waiting thread
+        except Exception as error:  # noqa: BLE001 - the calling thread raises this error
             answers.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)  # a hanging thread ends with its process
+    thread = threading.Thread(target=ask, daemon=True)  # daemon, so that a hanging thread ends with its process
     thread.start()
     thread.join(patience_s)
     answer = (
-        answers[0] if answers else TimeoutError(errno.ETIMEDOUT, f"it does not answer for {patience_s:g} s", str(model))
+        answers[0]
+        if answers
+        else TimeoutError(errno.ETIMEDOUT, f"its server does not answer for {patience_s:g} s", str(model))
     )
     if isinstance(answer, Exception):
         raise answer
@@ -241,27 +243,33 @@ def ask_server(model: Path, patience_s: float | None = None) -> ServerReport:
 
 
 _MEMORY_TYPES = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
-_MEMORY_DEVICES = ("ram", "zram")  # drivers brd and zram
+_MEMORY_DEVICES = ("ram", "zram")  # names of the devices of the drivers brd and zram
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers below a folder's device."""
+    """The files and devices below the device of a folder."""
 
-    # Readable files of loop devices that lie on a disk: their pages in memory count as those of the run's files.
+    # Readable files of loop devices, if the files are on a disk. Their pages in memory count like pages of the run's
+    # files.
     files: tuple[Path, ...] = ()
-    in_memory: tuple[str, ...] = ()  # the layers that lie in memory, as texts
+    in_memory: tuple[str, ...] = ()  # a text for each layer that is in memory
     hidden: tuple[Path, ...] = ()  # files of loop devices that this user cannot read
-    # The lowest devices below that of the file system, as one: cold data is fetched from them.
+    # The lowest devices below the device of the file system, combined into one device. A cold read fetches its data
+    # from the lowest devices.
     lowest: Device | None = None
-    emulated: bool = False  # the file system only emulates a storage; then the rest stays empty
+    emulated: bool = False  # whether the storage is emulated; then all other fields are empty
 
     def drop_from_cache(self) -> list[Residency]:
-        """Drop the pages of the files of loop devices, and return the residency of each file."""
+        """Drop the pages of the loop devices' files from the page cache, and return the residency of each file."""
         return [page_cache.drop_from_cache([file], [file], file.parent) for file in self.files]
 
     def share_in_memory(self, own: Residency, below: Sequence[Residency]) -> float | None:
-        """Return the share of pages in memory of a folder, including those of the files `below`; None if unknown."""
+        """Return the share of a folder's pages that are in memory, including pages of the loop devices' files.
+
+        `own` is the residency of the folder's files, and `below` the residency of the loop devices' files. Returns None
+        if the share is unknown.
+        """
         if self.in_memory:
             return 1.0
         if own.unverifiable or self.hidden or any(residency.unverifiable for residency in below):
@@ -272,9 +280,9 @@ class Layers:
 
 
 def layers_below(*folders: Path) -> Layers:
-    """Return the layers below folders; the lowest devices of several folders are combined, if all have one.
+    """Return the layers below folders. The layers of several folders are combined.
 
-    Of an emulated storage there are no layers: it is known that it may lie in memory, and its bounds decide its speed.
+    For an emulated storage, no layers are returned: the storage may be in memory, but its limits decide its speed.
     """
     layers = [_layers_of_folder(folder) for folder in folders]
     if len(layers) == 1:
@@ -292,10 +300,11 @@ def layers_below(*folders: Path) -> Layers:
 
 
 def has_own_cache(folder: Path) -> bool:
-    """Return whether reads through this file system fill no other page cache of this machine.
+    """Return whether reads of files in `folder` fill only the page cache of the folder's own file system.
 
-    The kernel has a page cache per file, and files per file system. So a device that is mounted has a cache of its own,
-    even if another mount shows the same file, unless a loop device below it reads through the cache of its file.
+    The kernel has a separate page cache for each file of each file system. So reads of a mounted device fill only one
+    page cache. The exception is a loop device that reads its file without direct I/O: such reads also fill the page
+    cache of the file.
     """
     chain = devices_behind(folder)
     loops = [device for device in chain if backing_file(device)]

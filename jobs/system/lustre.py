@@ -1,4 +1,4 @@
-"""Set how Lustre stripes files over its targets, and read it back."""
+"""Set the stripe layout of files on Lustre with the program ``lfs``, and read the layout back."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from jobs.errors import DatasetError
 from jobs.system import files, programs
 from jobs.system.device import mount_of
 
-FSTYPE = "lustre"  # in /proc/self/mountinfo
+FSTYPE = "lustre"  # type of the file system in /proc/self/mountinfo
 EVERY_TARGET = -1
-_TIMEOUT_S = 60  # a Lustre that does not answer would hang
+_TIMEOUT_S = 60  # time limit of ``lfs``, which hangs if Lustre does not answer
 _MIB = 2**20
 _NUMBERS = {"stripe_count": "stripe_count", "stripe_size": "stripe_size_bytes", "stripe_offset": "offset"}
-# lfs-getstripe(1) has lmm_stripe_count for a file where it has stripe_count for the default of a folder.
+# lfs-getstripe(1) prints lmm_stripe_count for a file, but stripe_count for the default layout of a folder.
 _PAIR = re.compile(
     r"\b(?:lmm_)?(stripe_count|stripe_size|stripe_offset|pool):[ \t]+(\S+)(?=[ \t]*$|[ \t]+\w+:)", re.MULTILINE
 )
 _COMPOSITE = re.compile(r"\blcme?_\w+:")
-_NO_STRIPES = "storage.stripe_count=null storage.stripe_size_mib=null leaves stripes as they are"
+_NO_STRIPES = "or request no stripe layout: storage.stripe_count=null storage.stripe_size_mib=null"
 
 
 @dataclass(frozen=True)
 class StripeLayout:
-    """The requested stripes."""
+    """The stripe layout that the user requests for files on Lustre."""
 
-    # Number of targets (OSTs) of a file, -1 for all; None: the default of the file system.
+    # Number of storage targets (OSTs) for a file. -1: all targets; None: the default of the file system.
     stripe_count: int | None = None
-    stripe_size_mib: int | None = None  # MiB on one target before the next one; None: the default
+    stripe_size_mib: int | None = None  # MiB on one target before the next target; None: the file system's default
 
     @property
     def is_requested(self) -> bool:
-        """Return whether any layout is requested."""
+        """Return whether the user requests a stripe count or a stripe size."""
         return self.stripe_count is not None or self.stripe_size_mib is not None
 
     @property
     def suffix(self) -> str:
-        """Return the part of a data set's folder name for these stripes; empty if none are requested."""
+        """Return the suffix of a dataset's folder name for this layout, or "" if no layout is requested."""
         count = "all" if self.stripe_count == EVERY_TARGET else self.stripe_count
         return ("" if count is None else f"-c{count}") + (
             "" if self.stripe_size_mib is None else f"-s{self.stripe_size_mib}MiB"
@@ -49,9 +49,9 @@ class StripeLayout:
 
 
 def set_layout(folder: Path, layout: StripeLayout) -> None:
-    """Make a folder whose files will have a layout; a folder with files keeps its layout."""
+    """Make a folder, and set the layout of its future files. The layout of a folder with files is not changed."""
     files.make_folder(folder, exist_ok=True, parents=True)
-    if files.names_in_folder(folder):  # files get their layout when they are made
+    if files.names_in_folder(folder):  # the layout of a file is decided when the file is made
         return
     options = [] if layout.stripe_count is None else ["-c", str(layout.stripe_count)]
     options += [] if layout.stripe_size_mib is None else ["-S", f"{layout.stripe_size_mib}M"]
@@ -59,10 +59,10 @@ def set_layout(folder: Path, layout: StripeLayout) -> None:
 
 
 def read_layout(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any] | None:
-    """Return the layout for new files of `folder`, and the layout of `file`.
+    """Return the default layout of `folder` (key ``folder``) and the layout of `file` (key ``file``).
 
-    The result has ``folder`` and ``file``, each as from `parse_getstripe`; None if no layout was requested and lfs
-    fails. Raises DatasetError if the requested layout cannot be read back, or if `file` has another layout.
+    The values have the format of `parse_getstripe`. Returns None if no layout was requested and ``lfs`` fails. Raises
+    DatasetError if a requested layout cannot be read back, or if `file` has another layout.
     """
     try:
         layouts = {
@@ -78,7 +78,10 @@ def read_layout(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any
 
 
 def stripe_folder(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any]:
-    """Return how files are striped on Lustre; empty on another file system if no stripes are requested."""
+    """Return the stripe layout of a folder and a file on Lustre, under the key ``stripe``.
+
+    On another file system, the result is empty if no layout is requested.
+    """
     if not layout.is_requested and mount_of(folder).fstype != FSTYPE:
         return {}
     return {"stripe": read_layout(folder, file, layout)}
@@ -87,10 +90,12 @@ def stripe_folder(folder: Path, file: Path, layout: StripeLayout) -> dict[str, A
 def parse_getstripe(text: str) -> dict[str, Any]:
     """Return the values in the output of ``lfs getstripe``.
 
-    They are ``stripe_count`` (-1: every target), ``stripe_size_bytes``, ``offset`` (-1: any target) and ``pool`` or
-    None. For a layout with several components, or another text, the only key is ``raw``: the text.
+    The values are ``stripe_count`` (-1: every target), ``stripe_size_bytes``, ``offset`` (-1: any target) and ``pool``
+    (None: no pool). For a layout with several components, and for an unknown text, the only key is ``raw``, with the
+    text.
     """
-    pairs = dict(_PAIR.findall(text))  # a path before them may look like one: the last one counts
+    # A path at the start of the text may look like a pair. The real pair comes later, and replaces the wrong pair.
+    pairs = dict(_PAIR.findall(text))
     pool = pairs.pop("pool", None)
     plain = not _COMPOSITE.search(text) and all(re.fullmatch(r"-?\d+", value) for value in pairs.values())
     if not plain or pairs.keys() != _NUMBERS.keys():
@@ -103,13 +108,13 @@ def _require_layout(file: Path, layouts: dict[str, Any], layout: StripeLayout) -
     size = None if layout.stripe_size_mib is None else layout.stripe_size_mib * _MIB
     for key, requested in (("stripe_count", count), ("stripe_size_bytes", size)):
         if requested is not None and layouts.get(key) != requested:
-            layout_text = f"{key}={layouts[key]}" if key in layouts else "a layout of several parts, or none"
+            layout_text = f"{key}={layouts[key]}" if key in layouts else "a layout of several components, or no layout"
             message = f"{file} has {layout_text}, not the requested {key}={requested}"
             raise DatasetError(message, f"request this layout, or change the files with `lfs migrate`; {_NO_STRIPES}")
 
 
 def _run_lfs(*arguments: str) -> str:
-    """Return the output of ``lfs``; raise DatasetError if it fails."""
+    """Run ``lfs`` and return its output; raise DatasetError if ``lfs`` fails."""
     program = shutil.which("lfs")
     if program is None:
         message = f"there is no program lfs on this machine for `lfs {arguments[0]}`"
@@ -118,8 +123,9 @@ def _run_lfs(*arguments: str) -> str:
         completed = programs.run_program([program, *arguments], timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         message = f"`lfs {' '.join(arguments)}` did not answer within {_TIMEOUT_S} s"
-        raise DatasetError(message, "see whether the file system is well, then give the same command again") from error
+        raise DatasetError(message, "check that the file system works, then give the same command again") from error
     if completed.returncode:
         message = " ".join((completed.stderr or completed.stdout).split()) or f"exit code {completed.returncode}"
-        raise DatasetError(f"`lfs {' '.join(arguments)}` failed: {message}", f"is this Lustre? {_NO_STRIPES}")
+        cure = f"check that the folder is on Lustre, {_NO_STRIPES}"
+        raise DatasetError(f"`lfs {' '.join(arguments)}` failed: {message}", cure)
     return completed.stdout

@@ -1,10 +1,11 @@
-"""Drop files from the page cache or read them into it, and prove which pages are in memory.
+"""Drop files from the page cache, read files into the page cache, and check which pages are in memory.
 
-``posix_fadvise(DONTNEED)`` is only advice: it skips dirty and mapped pages, and a preloaded library can disable it. So
-`residency` asks the kernel afterwards.
+``posix_fadvise(DONTNEED)`` is only advice: the kernel skips dirty and mapped pages, and a preloaded library can disable
+the call. So `residency` asks the kernel afterwards which pages are in memory.
 
-A cold read fetches whole blocks: 940 bytes usually cost 4,096. A hole costs nothing, and the size of a compressed
-extent on the disk is unknown. ``FIEMAP`` lists the extents (Documentation/filesystems/fiemap.rst).
+A cold read fetches whole blocks from the device: for 940 bytes, the device usually reads 4,096 bytes. For a hole in a
+file, the device reads nothing. The size of a compressed extent on the disk is unknown. The ioctl ``FIEMAP`` lists the
+extents of a file (Documentation/filesystems/fiemap.rst).
 """
 
 from __future__ import annotations
@@ -35,20 +36,22 @@ _WHOLE = (1 << 64) - 1
 
 @dataclass
 class Fetch:
-    """The bytes that a cold read of some files fetches from their devices; each inode counts once."""
+    """The bytes that a cold read of a set of files fetches from the devices; each inode counts once."""
 
-    bytes: int = 0  # bytes of all added files
-    extents: int = 0  # pieces of these bytes on the devices: the least number of requests
-    linked: int = 0  # further names of an inode (hard links, or a path twice), which are read from memory
-    # Number of files whose bytes are unknown: they are compressed, or their file system does not list extents.
+    bytes: int = 0  # fetched bytes of all added files
+    extents: int = 0  # number of pieces on the devices: the smallest possible number of requests
+    # Number of added files that are a further name of an inode (a hard link, or a repeated path). The pages of such a
+    # file are already in memory.
+    linked: int = 0
+    # Number of files whose fetched bytes are unknown: a file is compressed, or its file system does not list extents.
     unknown: int = 0
 
     def __post_init__(self) -> None:
-        """Prepare the set of inodes that were added."""
+        """Prepare the set of the inodes of added files."""
         self._seen: set[tuple[int, int]] = set()
 
     def add(self, fd: int, status: os.stat_result) -> bool:
-        """Add an open file with its `status`; return whether it is the first name of its inode."""
+        """Add an open file with its `status`; return False if a file with the same inode was added before."""
         inode = (status.st_dev, status.st_ino)
         if inode in self._seen:
             self.linked += 1
@@ -64,10 +67,10 @@ class Fetch:
 
 
 def fetched_pieces(fd: int, status: os.stat_result) -> list[int] | None:
-    """Return the bytes of each piece that a cold read of the whole file fetches; None if unknown.
+    """Return the size in bytes of each piece that a cold read of the whole file fetches, or None if unknown.
 
-    If extents cannot be listed (NFS, Lustre's servers, FUSE, memory), there is one piece with all pages, or None if the
-    file has fewer blocks than bytes (holes, or compression on a server).
+    If the file system cannot list extents (NFS, Lustre's servers, FUSE, memory), all pages of the file are one piece.
+    If such a file has fewer blocks than bytes (holes, or compression on a server), the result is None.
     """
     pages = -(-status.st_size // PAGE_BYTES) * PAGE_BYTES
     try:
@@ -84,7 +87,7 @@ def fetched_pieces(fd: int, status: os.stat_result) -> list[int] | None:
 
 
 def _list_extents(fd: int) -> list[tuple[int, int, int]]:
-    """Return the extents of a file: offset in the file, length in bytes, and flags."""
+    """Return the offset in the file, the length in bytes and the flags of each extent of a file."""
     extents: list[tuple[int, int, int]] = []
     start = 0
     while True:
@@ -100,12 +103,13 @@ def _list_extents(fd: int) -> list[tuple[int, int, int]]:
         start = extents[-1][0] + extents[-1][1]
 
 
-_CACHESTAT = 451  # on every architecture; include/uapi/asm-generic/unistd.h, Linux 6.5
+_CACHESTAT = 451  # number of the system call on every architecture; include/uapi/asm-generic/unistd.h, Linux 6.5
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _CHUNK = 1 << 20
-_CAREFUL = os.O_RDONLY | os.O_NONBLOCK  # does not wait for a pipe
-_STACKED = ("overlay", "overlayfs")  # their inodes have no own pages: `cachestat` finds none, `mincore` all
+_CAREFUL = os.O_RDONLY | os.O_NONBLOCK  # the open of a pipe does not block
+# The inodes of these file systems have no pages of their own: `cachestat` finds no page, `mincore` finds all pages.
+_STACKED = ("overlay", "overlayfs")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -128,21 +132,23 @@ class Residency:
     """The number of pages of a set of files that are in memory."""
 
     pages: int
-    resident: int  # of `pages`; those of a second name of a file count, because they are in memory when it is read
+    # Number of `pages` that are in memory. If a file has a second name in the set, the pages of the second name count
+    # as in memory, because the read of the first name brings them into memory.
+    resident: int
     unverifiable: int  # number of files that cannot be opened, or whose pages only the owner may see
     method: str  # ``cachestat`` (Linux 6.5 and later) or ``mincore``
     fetch: Fetch = field(default_factory=Fetch, compare=False)  # the bytes that a cold read fetches
 
     @property
     def fraction(self) -> float | None:
-        """Return the resident share of the pages, 0 to 1; None if one file's residency cannot be read."""
+        """Return the share of the pages that are in memory (0 to 1), or None if a file is unverifiable."""
         if self.unverifiable:
             return None
         return self.resident / self.pages if self.pages else 0.0
 
 
 def sync_file_system(folder: Path) -> None:
-    """Write the dirty pages of the file system under `folder` to its device: ``syncfs(2)``."""
+    """Write the dirty pages of the file system that contains `folder` to the device, with ``syncfs(2)``."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         if _libc.syncfs(fd) != 0:
@@ -164,10 +170,13 @@ def evict_pages(paths: Iterable[Path]) -> None:
 
 
 def drop_from_cache(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
-    """Drop the pages of `paths`, and return the residency of the `requested` ones; `folder` holds all of them."""
+    """Drop the pages of `paths` from the page cache, and return the residency of the files `requested`.
+
+    `folder` is a folder on the file system of all these files.
+    """
     evict_pages(paths)
     remaining = residency(requested)
-    if remaining.fraction != 0:  # dirty pages must be written before they can be dropped
+    if remaining.fraction != 0:  # dirty pages must be written to the device before the kernel can drop them
         sync_file_system(folder)
         evict_pages(paths)
         remaining = residency(requested)
@@ -184,9 +193,10 @@ def read_through(paths: Iterable[Path]) -> None:
 
 
 def residency(paths: Iterable[Path]) -> Residency:
-    """Return the number of pages of `paths` that are in memory.
+    """Count the pages of the files `paths`, and the pages that are in memory.
 
-    It uses ``cachestat(2)``, and ``mincore(2)`` before Linux 6.5 and on overlayfs, whose pages belong to another inode.
+    The pages in memory are counted with ``cachestat(2)``. Before Linux 6.5, and on overlayfs, whose pages belong to
+    another inode, the pages in memory are counted with ``mincore(2)``.
     """
     pages = resident = unverifiable = 0
     fetch, methods = Fetch(), {}
@@ -221,12 +231,13 @@ def _name_method(methods: Iterable[Callable[..., object]], default: Callable[...
 
 def _has_cachestat() -> bool:
     _libc.syscall(_CACHESTAT, -1, None, None, 0)
-    return ctypes.get_errno() == errno.EBADF  # ENOSYS: an older kernel; EPERM: the filter of an older container
+    # ENOSYS would mean an older kernel, EPERM would mean the system call filter of an older container.
+    return ctypes.get_errno() == errno.EBADF
 
 
 def _cachestat(fd: int, _size: int) -> int | None:
     stat = _Stat()
-    # length 0 means: to the end of the file (mm/filemap.c)
+    # The length 0 means the whole file (mm/filemap.c).
     if _libc.syscall(_CACHESTAT, fd, ctypes.byref(_Range(0, 0)), ctypes.byref(stat), 0) != 0:
         return None
     return int(stat.cached)
@@ -250,6 +261,9 @@ def _mincore(fd: int, size: int) -> int | None:
 
 
 def _mincore_is_true(fd: int) -> bool:
-    """Return whether ``mincore`` is truthful: to other users, all pages seem resident (Linux 5.2, CVE-2019-5489)."""
+    """Return whether ``mincore`` shows this user the real state of a file's pages.
+
+    For a file of another user, ``mincore`` shows all pages as resident (Linux 5.2, CVE-2019-5489).
+    """
     owner = os.fstat(fd).st_uid
     return os.geteuid() in (0, owner) or os.access(f"/proc/self/fd/{fd}", os.W_OK)

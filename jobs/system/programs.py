@@ -1,14 +1,16 @@
-"""Run other programs: alone, or together with all processes that they start, which are ended with them.
+"""Run other programs, and end all processes that a program has started.
 
-Programs start without standard input of this process; their output is kept as text. A keeper stands between this
-process and a user's program: a small process that is the subreaper of the program's descendants
-(``PR_SET_CHILD_SUBREAPER``, prctl(2)). An orphan, even a daemon in a session of its own, becomes the keeper's child.
-The keeper waits for it, ends it with the rest, and has its time, memory and bytes in its account. If the process that
-started the keeper dies, the kernel signals the keeper, which ends all processes.
+`run_program` runs a program without the standard input of this process, and returns the output of the program as text.
 
-Processes that another program starts on request are not included: those of a container's daemon, ``systemd-run``,
-``ssh``, or an earlier server. If a parent ignores SIGCHLD, only the kernel waits for its child, whose work is counted
-for the whole machine only.
+`ProgramKeeper` runs a user's program under a keeper: a small process between this process and the program. The keeper
+is the subreaper of the program's descendants (``PR_SET_CHILD_SUBREAPER``, prctl(2)). So an orphan becomes a child of
+the keeper, even a daemon in a session of its own. The keeper waits for orphans and ends them like all other processes.
+The keeper also counts the time, the memory and the bytes of orphans. If the process that started the keeper dies, the
+kernel sends a signal to the keeper, and the keeper ends all processes.
+
+A process that another program starts on request is not included, for example a process of a container's daemon, of
+``systemd-run``, of ``ssh`` or of an earlier server. If a parent process ignores SIGCHLD, only the kernel waits for its
+child processes. The work of such child processes is counted only for the whole machine.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ from typing import IO, Any, NamedTuple, cast
 import psutil
 
 _CHECKOUT = Path(__file__).parents[2]
-_KILLED_END_S = 1.0  # time in which a killed process ends, unless it waits for a device
+_KILLED_END_S = 1.0  # time in which a killed process ends, if it does not wait for a device
 
 
 def python_command(*words: str) -> list[str]:
-    """Return a command of this Python that imports no module from the current folder.
+    """Return a command that runs this Python without importing modules from the current folder.
 
-    The exception is the root of a checkout, which may not be installed: there the modules of this project are needed.
+    If the current folder is the root of a checkout, modules are imported from it, because the project may not be
+    installed.
     """
     return [sys.executable, *([] if Path().samefile(_CHECKOUT) else ["-P"]), *words]
 
@@ -48,11 +51,13 @@ def run_program(
     text: str | None = None,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with any exit code; its messages are in English unless `environment` is given.
+    """Run a program to its end, and return its exit code and output; a non-zero exit code raises no error.
 
-    Its standard input is `text`, or empty.
-    Bytes of its output that are no UTF-8 are replaced. Raises subprocess.TimeoutExpired after `timeout`
-    seconds, even if the program cannot be killed because it waits for a device (`subprocess.run` would wait with it).
+    The standard input of the program is `text`, or empty. Without `environment`, the messages of the program are in
+    English. Bytes of the output that are not UTF-8 are replaced.
+
+    Raises subprocess.TimeoutExpired after `timeout` seconds, even if the program waits for a device and cannot be
+    killed. `subprocess.run` would wait for such a program.
     """
     process = subprocess.Popen(
         command,
@@ -75,37 +80,37 @@ def run_program(
 
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
-_SECTOR_BYTES = 512  # of ru_inblock and ru_oublock, getrusage(2)
+_SECTOR_BYTES = 512  # unit of ru_inblock and ru_oublock, getrusage(2)
 _GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
-_KILL_S = 10.0  # seconds in which killed processes end, unless their storage does not answer
-_TICK_S = 0.05  # seconds between two searches for processes to end
+_KILL_S = 10.0  # seconds in which killed processes end, if their storage answers
+_TICK_S = 0.05  # seconds between two searches for processes to kill
 ENDING_S = _GRACE_S + _KILL_S + 5.0
-"""Seconds after which all processes have ended on request."""
+"""The largest number of seconds that the keeper needs to end all processes."""
 
 _libc = ctypes.CDLL(None)
 
 
 class ProgramEnd(NamedTuple):
-    """The end of a program and of all processes that it started, and their work together."""
+    """How a program and all its processes have ended, and the resources that all processes have used together."""
 
-    exit: int | None  # exit code of the program; None: a signal ended it
-    signal: int | None  # the signal
-    program_s: float  # from the start of the program to its end
-    left_s: float  # from the end of the program to that of its last process
-    stopped: bool  # whether the processes were ended before they ended by themselves
+    exit: int | None  # exit code of the program; None if a signal ended the program
+    signal: int | None  # the signal that ended the program; None if the program ended by itself
+    program_s: float  # seconds from the start of the program to the end of the program
+    left_s: float  # seconds from the end of the program to the end of its last process
+    stopped: bool  # whether the keeper was asked to end the processes
     alive: list[str]  # names of processes that could not be killed
-    cpu_s: float  # of all processes
+    cpu_s: float  # CPU seconds of all processes
     largest_bytes: int  # memory (RSS) of the largest process
-    read_bytes: int  # from devices, by the kernel's accounts of the processes
+    read_bytes: int  # bytes that all processes have read from devices, as counted by the kernel
     written_bytes: int
-    error: str  # why the program could not be started; empty if it was started
+    error: str  # why the program could not be started; empty if the program was started
 
 
 class ProgramKeeper:
-    """The handle of the keeper of one program; `begin` starts the program."""
+    """A handle on the keeper process of one program; the method `begin` starts the program."""
 
     def __init__(self, argv: Sequence[str], folder: str, environment: Mapping[str, str], output: int) -> None:
-        """Start the keeper, which then waits for `begin`; the program's output goes to the descriptor `output`."""
+        """Start the keeper, which then waits for `begin`. `output` is the file descriptor for the program's output."""
         self._process = subprocess.Popen(
             python_command("-m", "jobs.system.programs", str(os.getpid()), str(output)),
             stdin=subprocess.PIPE,
@@ -117,11 +122,11 @@ class ProgramKeeper:
         request = {"argv": list(argv), "folder": folder, "environment": dict(environment)}
         self._answer = cast("IO[str]", self._process.stdout)
         self._send(json.dumps(request))
-        self._answer.readline()  # the keeper is ready
+        self._answer.readline()  # wait until the keeper is ready
 
     @property
     def answer(self) -> int:
-        """Return a descriptor that becomes readable when all processes have ended."""
+        """Return a file descriptor that becomes readable when all processes have ended."""
         return int(self._answer.fileno())
 
     def begin(self) -> None:
@@ -129,12 +134,12 @@ class ProgramKeeper:
         self._send("go")
 
     def stop(self) -> None:
-        """Ask the keeper to end all processes: SIGTERM, and SIGKILL after some seconds."""
+        """Ask the keeper to end all processes, with SIGTERM and, after 5 seconds, with SIGKILL."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> ProgramEnd:
-        """Wait until all processes have ended; return their end and account."""
+        """Wait until all processes have ended, and return the keeper's report."""
         line = self._answer.readline()
         self._process.wait()
         if not line:
@@ -142,7 +147,7 @@ class ProgramKeeper:
         return ProgramEnd(**json.loads(line))
 
     def close(self) -> None:
-        """End the remaining processes and the keeper; a keeper that has not begun ends when its input is closed."""
+        """End the remaining processes and the keeper. Without a call of `begin`, a closed input ends the keeper."""
         stdin: Any = self._process.stdin
         with suppress(BrokenPipeError):
             stdin.close()
@@ -160,19 +165,19 @@ class ProgramKeeper:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of each orphan among the descendants of this process."""
+    """Make this process the parent of all orphaned processes among its descendants."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def signal_at_parents_end(parent: int, number: int) -> None:
-    """Ask for the signal `number` when the process `parent`, which started this one, ends."""
+    """Ask the kernel to send the signal `number` to this process when the process `parent`, its parent, ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
 class _Processes:
-    """All processes of a program, as the keeper sees them."""
+    """The program of a keeper, and all processes that the program starts."""
 
     def __init__(self, request: Mapping[str, Any], output: int) -> None:
         self._request, self._output = request, output
@@ -181,7 +186,7 @@ class _Processes:
         self._program_end_s = self._last_end_s = 0.0
 
     def run(self) -> ProgramEnd:
-        """Start the program, and wait for it and all processes that it starts; SIGTERM ends them."""
+        """Start the program, and wait until all its processes have ended; a SIGTERM ends the processes."""
         start_s, error = time.perf_counter(), ""
         try:
             self._program = self._start()
@@ -206,12 +211,13 @@ class _Processes:
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the program; the result must be kept, because a deleted Popen takes the exit status of the process."""
+        """Start the program. The caller must store the result: a deleted Popen takes the exit status of the process."""
         keeper = os.getpid()
 
         def prepare_child() -> None:
             signal_at_parents_end(keeper, signal.SIGKILL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` ignores it, also for child processes
+            # A shell ignores SIGINT for a command with `&`, and child processes inherit this.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
         process = subprocess.Popen(
@@ -228,7 +234,7 @@ class _Processes:
         return process
 
     def _wait(self) -> list[str]:
-        """Wait until no process is left; return the names of processes that cannot be ended."""
+        """Wait until all processes have ended; return the names of processes that cannot be killed."""
         kill_s = give_up_s = float("inf")
         while self._reap():
             now_s = time.perf_counter()
@@ -246,7 +252,7 @@ class _Processes:
         return []
 
     def _reap(self) -> bool:
-        """Take the exit status of ended processes; return whether any process is left."""
+        """Take the exit status of ended processes; return whether another process still runs."""
         try:
             while (status := os.waitpid(-1, os.WNOHANG))[0]:
                 self._last_end_s = time.perf_counter()
@@ -261,7 +267,7 @@ class _Processes:
             with suppress(psutil.Error):
                 process.send_signal(number)
                 if number == signal.SIGTERM:
-                    process.send_signal(signal.SIGCONT)  # a stopped process gets it, too
+                    process.send_signal(signal.SIGCONT)  # so that a stopped process handles SIGTERM, too
 
 
 def _descendants() -> list[psutil.Process]:
@@ -277,7 +283,7 @@ def _name_of_process(process: psutil.Process) -> str:
 
 
 def main(parent: int, output: int) -> None:
-    """Keep one program: read the request, wait for the line to begin, answer how the program ended."""
+    """Run the keeper of one program: read the request, wait for the start command, report how the program ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
     adopt_orphans()
     signal_at_parents_end(parent, signal.SIGTERM)

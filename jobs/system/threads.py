@@ -1,7 +1,8 @@
-"""Look at the threads of this process: which ones run, which wait for storage, and what the others do.
+"""Find the state of each thread of this process: the thread runs, waits for storage, or waits for something else.
 
-The kernel shows for each thread (proc(5), ``/proc/self/task/*/``): in ``syscall`` the call in which it waits, in
-``wchan`` the kernel's function, unless hidden, and in ``schedstat`` whether it has run meanwhile.
+The kernel shows the state of a thread in files below ``/proc/self/task/*/`` (proc(5)). ``syscall`` has the system call
+in which the thread waits. ``wchan`` has the kernel's function in which the thread waits, if the kernel shows this to
+the user. A change of ``schedstat`` shows that the thread has run.
 """
 
 from __future__ import annotations
@@ -18,29 +19,36 @@ from typing import NamedTuple
 from jobs.system.device import devices_behind, mount_of, read_kernel
 
 RUNNING, STORAGE, IDLE_DEVICE, ASLEEP, HELD, WORK = "running", "storage", "idle_device", "asleep", "held", "work"
-"""The states of a thread: it runs or is ready to run; it waits in a call on files; it does so although no device of the
-run has a request; it sleeps on purpose; another program holds it; it waits for work, another thread or a message."""
+"""The states of a thread.
+
+- `RUNNING`: the thread runs or is ready to run.
+- `STORAGE`: the thread waits in a system call on files.
+- `IDLE_DEVICE`: the thread waits in a system call on files, although no device of the run has a request.
+- `ASLEEP`: the thread sleeps on purpose.
+- `HELD`: another program stops the thread.
+- `WORK`: the thread waits for work, for another thread or for a message.
+"""
 
 _TASKS = "/proc/self/task"
-# Functions of the kernel in which a thread waits for another program: a virus scanner, a supervisor of its system calls
-# or page faults, a debugger, SIGSTOP, the freezer, the holder of a lease, a limit of memory or of I/O.
+# Beginnings of the names of kernel functions in which another program stops a thread: a virus scanner, a supervisor of
+# system calls or page faults, a debugger, SIGSTOP, the freezer, the holder of a lease, a limit of memory or of I/O.
 _HOLDERS = (
     "fanotify_", "seccomp_", "__seccomp_", "handle_userfault", "ptrace_", "do_signal_stop", "do_freezer_trap",
     "__refrigerator", "__break_lease", "mem_cgroup_", "__mem_cgroup_", "blkcg_", "blk_cgroup_",
 )  # fmt: skip
-# File systems that give a page to its reader as soon as the device has delivered it. In others the page may still be
-# unpacked, or there are devices that the mount does not show.
+# On these file systems, a reader gets a page as soon as the device has delivered the page. On other file systems, the
+# page may have to be decompressed first, or the mount does not show all devices.
 _DIRECT_FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs")
 
 
 class _Calls(NamedTuple):
-    """The numbers of system calls, asm/unistd.h."""
+    """The numbers of system calls by kind, from asm/unistd.h."""
 
-    reading: frozenset[int]  # reading an open file
-    opening: frozenset[int]  # opening or looking up a path
+    reading: frozenset[int]  # calls that read an open file
+    opening: frozenset[int]  # calls that open or look up a path
     writing: frozenset[int]
     sleeping: frozenset[int]
-    polling: dict[int, int]  # with the index of the argument that is the number of files
+    polling: dict[int, int]  # calls that wait for files, with the index of the argument for the number of files
 
 
 _CALLS = {
@@ -54,20 +62,21 @@ _CALLS = {
     ),
 }.get(platform.machine())  # fmt: skip
 _FEW_BYTES = 1 << 16
-_PAGE_FAULT = -1  # a wait outside system calls
+_PAGE_FAULT = -1  # number in ``syscall`` if a thread waits outside a system call
 
 
 class ThreadState(NamedTuple):
-    """The state of one thread, and the kernel's function in which it waits (empty: unknown)."""
+    """The state of a thread, and the kernel's function in which the thread waits ("": unknown)."""
 
     kind: str
     function: str = ""
 
 
 class Threads:
-    """The threads of this process except the calling one; `folders` hold the data of the run.
+    """The threads of this process, except the calling thread; `folders` contain the data of the run.
 
-    `seen`: whether a reader waits for nothing but the visible devices of `folders`, so that an idle device is noticed.
+    `seen` is True if a thread that reads data waits only for devices that this machine shows. Only then can the state
+    `IDLE_DEVICE` be found.
     """
 
     def __init__(self, folders: Sequence[Path], *, seen: bool = True) -> None:
@@ -76,10 +85,11 @@ class Threads:
         devices = {device.name for folder in folders for device in devices_behind(folder)} if seen else ()
         self._in_flight = [f"/sys/block/{name}/inflight" for name in sorted(devices)]
         self._at_rest: dict[str, str] = {}  # `schedstat` of each thread that waited for work
-        self._bytes_before = {name: _read_bytes(name) for name in _thread_names()}  # before the run
+        # Bytes that each thread has read before the run.
+        self._bytes_before = {name: _read_bytes(name) for name in _thread_names()}
 
     def list_waits(self) -> Iterator[ThreadState]:
-        """Yield the state of each thread; raise OSError if this kernel, or this user, cannot see it."""
+        """Yield the state of each thread; raise OSError if the kernel does not show the states to this user."""
         if _CALLS is None:
             raise PermissionError(0, f"system calls of {platform.machine()} are unknown")
         own = str(threading.get_native_id())
@@ -88,7 +98,7 @@ class Threads:
                 try:
                     yield self._wait_of(name, _CALLS)
                 except (FileNotFoundError, ProcessLookupError):
-                    if Path(_TASKS, name).exists():  # the thread has not ended: this kernel lacks the file
+                    if Path(_TASKS, name).exists():  # the thread still runs, so this kernel does not have the file
                         raise
 
     def _wait_of(self, name: str, calls: _Calls) -> ThreadState:
@@ -102,14 +112,18 @@ class Threads:
         if function.startswith(_HOLDERS):
             return ThreadState(HELD, function)
         kind = self._classify_wait(name, [int(word, 0) for word in call.split()], calls)
-        if kind == WORK and not schedstat.startswith("0 0 "):  # a kernel that does not count it
+        if kind == WORK and not schedstat.startswith("0 0 "):  # zeros: this kernel does not count run times
             self._at_rest[name] = schedstat
         if kind == IDLE_DEVICE and not self._is_idle(name, call, schedstat):
             kind = STORAGE
         return ThreadState(kind, function)
 
     def _classify_wait(self, name: str, call: Sequence[int], calls: _Calls) -> str:
-        """Return the state of a waiting thread; `IDLE_DEVICE` means a read of the run's data, to be checked further."""
+        """Return the state of a waiting thread.
+
+        `IDLE_DEVICE` means that the thread reads the data of the run. The caller must still check that the devices are
+        idle.
+        """
         number, *arguments = call
         if number in calls.sleeping or (number in calls.polling and not arguments[calls.polling[number]]):
             return ASLEEP if self._has_read_data(name) else WORK
@@ -118,7 +132,7 @@ class Threads:
         if number in calls.reading or number in calls.writing:
             try:
                 status = os.fstat(arguments[0])
-            except OSError:  # closed meanwhile
+            except OSError:  # the file was closed meanwhile
                 return WORK
             if stat.S_ISREG(status.st_mode):
                 return IDLE_DEVICE if number in calls.reading and status.st_dev in self._numbers else STORAGE
@@ -131,12 +145,12 @@ class Threads:
         return bool(self._in_flight) and not is_busy and is_unchanged
 
     def _has_read_data(self, name: str) -> bool:
-        """Return whether a thread has read data during the run; other threads may sleep."""
+        """Return whether a thread has read data during the run; the sleep of another thread delays no read."""
         return _read_bytes(name) - self._bytes_before.get(name, 0) > _FEW_BYTES
 
 
 def _thread_names() -> list[str]:
-    return os.listdir(_TASKS)  # noqa: PTH208 - making a `Path` takes longer than reading the file
+    return os.listdir(_TASKS)  # noqa: PTH208 - `Path` objects would take longer than the reads of the files
 
 
 def _read_thread_file(name: str, file: str) -> str:

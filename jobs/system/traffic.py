@@ -1,4 +1,4 @@
-"""Count the bytes that go to and from the storage of a path, by its disks or its network client (Lustre, NFS)."""
+"""Count the bytes read from and written to the storage of a path, with counters of disks or of Lustre and NFS."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from jobs.system.device import Mount, devices_behind, devices_of_every_byte, mou
 Traffic = Callable[[], tuple[int, int]]  # returns the bytes read and the bytes written
 
 _NFS = ("nfs", "nfs4")
-# Older versions use the first folder, newer ones the second, in debugfs, which only root may read.
+# Older versions of Lustre have the statistics in the first folder. Newer versions have the statistics in the second
+# folder, in debugfs, which only root may read.
 _LLITE = (Path("/proc/fs/lustre/llite"), Path("/sys/kernel/debug/lustre/llite"))
 _MOUNTSTATS = Path("/proc/self/mountstats")
-_SERVER_READ, _SERVER_WRITE = 4, 5  # fields of the line "bytes:", include/linux/nfs_iostat.h
+_SERVER_READ, _SERVER_WRITE = 4, 5  # indices of the fields in the line "bytes:", include/linux/nfs_iostat.h
 
 
 @dataclass(frozen=True)
 class Lustre:
-    """A Lustre file system as this node uses it, with all of its mounts together."""
+    """The Lustre client of this node for one file system, with all mounts of the file system together."""
 
     fsname: str
 
     @property
     def name(self) -> str:
-        """Return the name of its folder with statistics."""
+        """Return the name of this counter."""
         return f"llite/{self.fsname}"
 
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes that programs of this node have read and written since the mount, including cached reads.
+        """Return the bytes that programs on this node have read and written since the mount, including cached reads.
 
-        Raises OSError if there are no statistics, or this user may not read them.
+        Raises OSError if there are no statistics, or if this user may not read the statistics.
         """
         texts = [file.read_text(encoding="ascii") for file in self._files()]
         return sum(_sum_of_counter(text, "read_bytes") for text in texts), sum(
@@ -43,30 +44,30 @@ class Lustre:
         )
 
     def _files(self) -> list[Path]:
-        """Return the files ``<fsname>-<address of the superblock>/stats``, one per mount."""
+        """Return the statistics file ``<fsname>-<address of the superblock>/stats`` of each mount."""
         for root in _LLITE:
             statistics = [file for file in root.glob("*/stats") if file.parent.name.rpartition("-")[0] == self.fsname]
             if statistics:
                 return statistics
-        with os.scandir(_LLITE[-1]):  # raises the permission error that glob ignores
+        with os.scandir(_LLITE[-1]):  # raises PermissionError, which `glob` ignores
             raise FileNotFoundError(f"{_LLITE[-1]} has no {self.fsname}-*")
 
 
 @dataclass(frozen=True)
 class Nfs:
-    """One NFS mount; mounts of the same export may share their counts (nfs(5), ``sharecache``)."""
+    """The NFS client of one mount; two mounts of one export may share their counters (nfs(5), ``sharecache``)."""
 
     point: str
 
     @property
     def name(self) -> str:
-        """Return its mount point."""
+        """Return the name of this counter."""
         return f"nfs{self.point}"
 
     def traffic(self) -> tuple[int, int]:
         """Return the bytes read from and written to the server since the mount, without cached reads.
 
-        Raises OSError if the kernel does not show them, or the mount has gone.
+        Raises OSError if the kernel does not show the counters, or if the file system is not mounted any more.
         """
         text = _MOUNTSTATS.read_bytes().decode("utf-8", errors="surrogateescape")
         counts = [int(field) for field in _bytes_line(text, self.point).split()]
@@ -74,17 +75,18 @@ class Nfs:
 
 
 def network_client(mount: Mount) -> Lustre | Nfs | None:
-    """Return the client whose statistics count the bytes of `mount`; None for file systems of other types."""
+    """Return the Lustre or NFS client that counts the bytes of `mount`, or None for other file systems."""
     if mount.fstype == lustre.FSTYPE:
-        # <server>[:<server that takes over>]:/<fsname>[/<folder>], mount.lustre(8)
+        # The source is <server>[:<failover server>]:/<fsname>[/<folder>], mount.lustre(8).
         return Lustre(mount.source.partition(":/")[2].partition("/")[0])
     return Nfs(mount.point) if mount.fstype in _NFS else None
 
 
 def traffic_counters(path: Path) -> dict[str, Traffic]:
-    """Return the counters of the bytes read from and written to the storage of a path, by name, nearest first.
+    """Return the counters of the bytes read from and written to the storage of a path, by name of the counter.
 
-    The result is empty if nothing counts them, for example for a file system in memory.
+    The counter of the uppermost device comes first. The result is empty if there is no counter, for example for a file
+    system in memory.
     """
     client = network_client(mount_of(path))
     counters: dict[str, Traffic] = {f"dsk/{device.name}": device.traffic for device in devices_behind(path)}
@@ -92,10 +94,11 @@ def traffic_counters(path: Path) -> dict[str, Traffic]:
 
 
 class WrittenBytes:
-    """The bytes that all processes write to the storage of a folder, from now until `settle`.
+    """A count of the bytes that all processes write to the storage of a folder.
 
-    `source` is the name of the counter; None if there is none, or if `folder` is None. `below` has the names of
-    counters that count the same bytes again, as the counter of the disk with a loop device's file.
+    The count begins when this object is made, and ends with `settle`. `source` is the name of the counter, or None if
+    there is no counter or no folder. `below` has the names of counters that count the bytes a second time, such as the
+    counter of the disk that contains the file of a loop device.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -114,7 +117,7 @@ class WrittenBytes:
 
     @property
     def bytes(self) -> int | None:
-        """Return the counted bytes; None if they cannot be read."""
+        """Return the counted bytes, or None if the counter cannot be read or the count has not ended."""
         return None if self._before is None or self._after is None else self._after - self._before
 
     def _count(self) -> int | None:
@@ -124,16 +127,16 @@ class WrittenBytes:
 
 
 def _sum_of_counter(text: str, counter: str) -> int:
-    """Return the total of a counter of ``llite/*/stats``; 0 for an unused counter, which has no line.
+    """Return the sum of a counter in the text of ``llite/*/stats``, or 0 for an unused counter, which has no line.
 
-    A line is ``name count samples [unit] min max sum``; newer versions append the sum of squares.
+    A line is ``name count samples [unit] min max sum``. Newer versions append the sum of squares.
     """
     match = re.search(rf"^{counter} +\d+ samples \[bytes\] \d+ \d+ (\d+)", text, re.MULTILINE)
     return int(match.group(1)) if match else 0
 
 
 def _bytes_line(text: str, point: str) -> str:
-    """Return the text after ``bytes:`` in the section of a mount point; the last section is valid."""
+    """Return the text after ``bytes:`` in the last section of a mount point, which hides earlier mounts."""
     sections = re.split(r"^device ", text, flags=re.MULTILINE)
     for section in reversed(sections):
         head, _, body = section.partition("\n")

@@ -1,9 +1,10 @@
-"""Read all other conditions of the speed of a run that are no settings of a cell: process, machine, storage.
+"""Read facts of the process, the machine and the storage that change the speed of a run but are no settings of a cell.
 
-Conditions of the process are its environment, how the kernel treats it, and libraries that answer its calls in place of
-the C library: a preloaded library can delay them, or answer by itself. Conditions of the machine are processors, memory
-and the kernel's settings; those of a storage are its mount and the queues of its devices. Unknown conditions are left
-out. A library that replaces calls of one other library only, or in Python, is not seen.
+The facts of the process are its environment, its priorities and limits in the kernel, and the libraries that replace
+calls of the C library. For example, a preloaded library can delay such a call, or answer it without the kernel. The
+facts of the machine are processors, memory and settings of the kernel. The facts of a storage are its mount and the
+queues of its devices. Unknown facts are left out. This module does not find a library that replaces only the calls of
+one other library, or calls within Python.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ READING = (
 WRITING = ("write", "writev", "pwrite", "pwrite64", "fsync", "fdatasync", "msync", "rename")
 TIMING = ("clock_gettime", "gettimeofday", "time", "nanosleep", "clock_nanosleep", "pthread_create")
 _ALLOCATING = ("malloc", "calloc", "free")
-_KERNEL_LIBRARY = "linux-vdso"  # the kernel's code in each process, which reads the clock
+_KERNEL_LIBRARY = "linux-vdso"  # code of the kernel that is mapped into each process, and that reads the clock
 _LIBC_PARTS = ("libpthread.so.0", "librt.so.1", "libpthread-", "librt-")  # parts of the C library before version 2.34
 
 
@@ -49,12 +50,12 @@ class _Symbol(ctypes.Structure):
 
 
 def interposed_calls() -> dict[str, str]:
-    """Return, by name of a call to files or clocks, the library that answers it if this is not the C library."""
+    """Return the file and clock calls that a library other than the C library answers, with the library's path."""
     return _interposed_libraries((*READING, *WRITING, *TIMING))
 
 
 def memory_allocator() -> str | None:
-    """Return the library that allocates memory; None for the C library."""
+    """Return the path of the library that allocates memory, or None for the C library."""
     return next(iter(_interposed_libraries(_ALLOCATING).values()), None)
 
 
@@ -75,7 +76,7 @@ def _is_part_of(library: str, libc: str) -> bool:
 
 
 def _library_of_call(name: str, process: ctypes.CDLL) -> str | None:
-    """Return the file of the library that answers a call of this process; None for an unknown call."""
+    """Return the path of the library that answers the call `name` of this process, or None for an unknown call."""
     symbol = _Symbol()
     try:
         address = ctypes.cast(getattr(process, name), ctypes.c_void_p)
@@ -88,15 +89,17 @@ _libc = ctypes.CDLL(None)
 
 Facts = dict[str, str | int | float]
 
-# Prefixes of names of variables; OpenMP, Intel's libraries and TensorFlow read theirs at the start.
+# Prefixes of the names of environment variables that can change the speed. OpenMP, Intel's libraries and TensorFlow
+# read their variables at the start of the process.
 _VARIABLES = (
     "LD_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONDEVMODE",
     "HDF5_", "TF_", "XLA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "CUDA_LAUNCH_BLOCKING",
     "NVIDIA_TF32_OVERRIDE",
 )  # fmt: skip
-# Exceptions: variables that this tool sets, and those of Terraform, which are secrets.
+# Prefixes of variables that are not recorded: variables that this tool sets, and Terraform's variables, which are
+# secrets.
 _EXCLUDED_VARIABLES = ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG", "TF_VAR_", "TF_TOKEN_", "TF_CLI_")
-_LONGEST = 200  # letters; a longer value is shown by its checksum
+_LONGEST = 200  # characters; a longer value is replaced by its checksum
 _POLICIES = {0: "other", 1: "fifo", 2: "round robin", 3: "batch", 5: "idle", 6: "deadline"}  # sched(7)
 _IO_CLASSES = ("none", "realtime", "best effort", "idle")  # ioprio_get(2)
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31}.get(platform.machine())  # asm/unistd.h
@@ -138,20 +141,20 @@ _DEVICE_FILES = (
     ),
     "device/queue_depth", "loop/dio", "md/degraded", "md/sync_action",
 )  # fmt: skip
-# Mount options that name a network address or a folder, which differs between mounts.
+# Mount options that name a network address or a folder. Such options are left out, because they differ between mounts.
 _LOCATION_OPTIONS = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "lowerdir=", "upperdir=", "workdir=")
 
 
 def describe_process() -> Facts:
-    """Return the facts of this process: priorities, tracers, filters, interposed libraries, environment."""
+    """Return facts about this process: priorities, tracers, filters, interposed libraries, environment variables."""
     status = dict(line.split(":\t", 1) for line in _read_text("/proc/self/status").splitlines() if ":\t" in line)
-    # The environment at the start; libraries change it later in the same way in every run.
+    # This file has the environment at the start of the process. Libraries change the environment later, but in the same
+    # way in every run.
     pairs = (line.partition("=") for line in _read_text("/proc/self/environ").split("\0"))
     variables = {name: value for name, _, value in pairs if name.startswith(_VARIABLES)}
     interposed = [f"{name}: {library}" for name, library in interposed_calls().items()]
-    interposed += (
-        [f"any call: {auditor}"] if (auditor := variables.get("LD_AUDIT")) else []
-    )  # rtld-audit(7), la_symbind
+    # An audit library can replace any call: rtld-audit(7), la_symbind.
+    interposed += [f"any call: {auditor}"] if (auditor := variables.get("LD_AUDIT")) else []
     facts: dict[str, str | int | None] = {
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "scheduling": _POLICIES.get(os.sched_getscheduler(0) & 0xFF),
@@ -173,12 +176,13 @@ def describe_process() -> Facts:
 
 
 def describe_machine() -> Facts:
-    """Return the facts of the machine: processors, limits of control groups, settings of the kernel, frequencies."""
+    """Return facts about the machine: processors, limits of control groups, settings of the kernel, frequencies."""
     facts = {
         "kernel": platform.release(),
         "cpus": _describe_cpus(),
         "quota_cores": cgroup.quota_cores(),
-        # A job's memory grows with its processors, and these grow with the threads of a cell.
+        # In a Slurm job, the memory limit depends on the number of processors, and so on the threads of the cell. So
+        # the limit is no fact of the machine.
         "memory_limit_bytes": None if _job_cpus() else cgroup.memory_limit_bytes(),
         **{name: _first_lines(Path("/").glob(pattern.lstrip("/"))) for name, pattern in _MACHINE_FILES.items()},
     }
@@ -186,11 +190,13 @@ def describe_machine() -> Facts:
 
 
 def proactive_reclaim() -> list[str]:
-    """Return the names of the files that switch on a proactive reclaim of pages, before memory is short.
+    """Return the files that show that the kernel reclaims pages proactively, before memory is short.
 
-    This is DAMON (Documentation/admin-guide/mm/damon): a module, or a kdamond that runs with a scheme ``pageout``. In
-    some kernels only root may read its files; then it is not seen. It is a fact of the machine but no condition of a
-    run: a host may switch it on and off every few seconds, and a run proves by itself where its bytes came from.
+    DAMON reclaims pages (Documentation/admin-guide/mm/damon): either the module ``damon_reclaim``, or a kdamond that
+    runs with a scheme ``pageout``. In some kernels only root may read these files; then the result is empty.
+
+    Proactive reclaim is not part of `describe_machine`, because a host may switch it on and off every few seconds. The
+    checks of a run prove where the bytes of the run came from.
     """
     kdamonds = islice(_KDAMONDS.glob("*/state"), _MOST_KDAMONDS)
     switches = [
@@ -205,10 +211,10 @@ def proactive_reclaim() -> list[str]:
 
 
 def describe_storage(folder: Path) -> Facts:
-    """Return the facts of the storage of a folder: its mount, the settings of its device and of lower devices.
+    """Return facts about the storage of a folder: its mount, and the settings of its device and of lower devices.
 
-    `folder` may be a device itself. If there are several lower devices, a fact has all their values. The limits of
-    control groups on reads and writes are one fact.
+    `folder` may also be a device. If there are several lower devices, a fact contains the values of all of them. One
+    fact contains all limits of control groups on reads and writes.
     """
     mount, (top, lower), number = mount_of(folder), _device_folders(folder), folder.stat().st_dev
     options = [
@@ -233,19 +239,19 @@ def describe_storage(folder: Path) -> Facts:
 
 
 def _device_folders(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders in sysfs of the device that holds a folder, and of the devices below it."""
+    """Return the sysfs folders of the device that contains a folder, and of the devices below this device."""
     folders = [Path("/sys/block", device.name) for device in devices_behind(folder)]
     return folders[:1], folders[1:]
 
 
 def _describe_schedulers(devices: Iterable[Path]) -> str:
-    """Return the distinct settings of the schedulers of devices, with their names."""
+    """Return the names and values of the devices' I/O scheduler settings; equal settings of two devices count once."""
     files = [file for device in devices for file in sorted(device.glob("queue/iosched/*"))]
     return ", ".join(dict.fromkeys(f"{file.name} {_read_text(file).strip()}" for file in files))
 
 
 def _read_aheads(number: int, devices: list[Path]) -> list[Path]:
-    """Return the files with the read-ahead of a file system without a device of its own, including btrfs's."""
+    """Return the files with the read-ahead of a file system that has no device number of its own, such as btrfs."""
     if os.major(number):
         return []
     btrfs_folders = [
@@ -259,7 +265,7 @@ def _read_aheads(number: int, devices: list[Path]) -> list[Path]:
 
 
 def _folder_attributes(folder: Path) -> str:
-    """Return the letters of lsattr(1) of a folder; empty if its file system has none."""
+    """Return the attributes of a folder as letters of lsattr(1), or "" if its file system has no attributes."""
     buffer = bytearray(8)
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_NONBLOCK)
@@ -272,7 +278,10 @@ def _folder_attributes(folder: Path) -> str:
 
 
 def _describe_cpus() -> str:
-    """Return the number of processors that this process may use, and of their cores; in a job without more, a text."""
+    """Return a text with the number of processors that this process may use, and the number of their cores.
+
+    In a Slurm job that has all its processors, the text has no numbers, because the numbers depend on the cell.
+    """
     allowed, parts = os.sched_getaffinity(0), ("physical_package_id", "core_id")
     if 0 < _job_cpus() <= len(allowed):
         return "those of the job"
@@ -281,7 +290,7 @@ def _describe_cpus() -> str:
 
 
 def _job_cpus() -> int:
-    """Return the number of processors that Slurm gave to each task of this job; 0 outside a job."""
+    """Return the number of processors that Slurm gave to each task of this Slurm job, or 0 outside a Slurm job."""
     return int(os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or 0)
 
 
@@ -293,7 +302,7 @@ def _io_priority() -> str | None:
 
 
 def _memory_policy() -> str | None:
-    """Return how memory is allocated from the nodes of a machine (numactl(8)); None for the kernel's default."""
+    """Return how memory is allocated from the NUMA nodes (numactl(8)), or None for the kernel's default."""
     mode = ctypes.c_int()
     if _GET_MEMPOLICY is None or _libc.syscall(_GET_MEMPOLICY, ctypes.byref(mode), None, 0, None, 0):
         return None
@@ -301,14 +310,17 @@ def _memory_policy() -> str | None:
 
 
 def _first_lines(paths: Iterable[Path]) -> str | None:
-    """Return the distinct first lines of files, of a list of choices the one in brackets; None without a file."""
+    """Return the distinct first lines of files, or None without a file.
+
+    If a line is a list of choices, only the choice in brackets is returned.
+    """
     lines = filter(None, (_read_text(path).partition("\n")[0].strip() for path in paths))
     chosen = [choice[1] if (choice := re.search(r"\[(\S+)\]", line)) else line for line in lines]
     return ", ".join(dict.fromkeys(sorted(chosen))) or None
 
 
 def _short_text(value: str) -> str:
-    """Return a text for one line; a long or unprintable text is shown by its checksum."""
+    """Return a text that fits on one line; a long or unprintable text is replaced by its length and checksum."""
     if len(value) <= _LONGEST and value.isprintable():
         return value
     digest = hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]

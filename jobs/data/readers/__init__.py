@@ -1,4 +1,4 @@
-"""Four readers of HDF5 files that return the same bytes, to measure the cost of HDF5's lock.
+"""Read parts of HDF5 files with one of four readers; the readers return equal bytes, and differ in the use of locks.
 
 ::
 
@@ -17,7 +17,7 @@ __all__ = ["READERS", "Part", "Reader", "open_reader"]
 
 
 def open_reader(*arguments: Any, **options: Any) -> AbstractContextManager[Reader]:
-    """Return a reader that is ready, as `jobs.data.readers.reader.open_reader` does; numpy is imported only now."""
+    """Open a reader with `jobs.data.readers.reader.open_reader`; this function delays the slow import of numpy."""
     from jobs.data.readers import reader  # noqa: PLC0415
 
     return reader.open_reader(*arguments, **options)

@@ -1,8 +1,9 @@
-"""Read parts of an HDF5 file with the library, whose lock allows only one call at a time in a process.
+"""Read parts of an HDF5 file with the HDF5 library, whose global lock allows only one call at a time in a process.
 
-A file of another user may refer to any file that the reader may read. So a data set is found without leaving its file:
-this module follows only hard links and soft links, one component of a path after the other. A data set whose bytes lie
-in other files is refused before its shape or contents are requested, because HDF5 may open those files.
+An HDF5 file of another user may contain links to any file that this process may read. So this module never follows a
+link to another file: it follows hard links and soft links only, one component of a path after the other. A data set
+whose bytes are in other files is refused before this module requests its shape or contents, because HDF5 could then
+open the other files.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
     from jobs.objects.run_objects import RunObjects
 
 
-MOST_SOFT_LINKS = 16  # as in HDF5 (H5L_NUM_LINKS)
+MOST_SOFT_LINKS = 16  # largest number of soft links in one path; equal to HDF5's H5L_NUM_LINKS
 _NAMED, _NAMED_CHARACTERS = 8, 80
-_CURE = "copy the data into this file, or leave the file out"
+_CURE = "copy the data set into this file, or move this file out of the dataset"
 
 
 class NamedHdf5File(NamedTuple):
-    """An open HDF5 file with its real name; HDF5 uses another name."""
+    """An open HDF5 file with its real name, because HDF5 knows only the path `/proc/self/fd/N`."""
 
     name: str
     root: h5py.Group
 
 
 def data_set(file: NamedHdf5File, path: str) -> h5py.Dataset:
-    """Return the data set at a path of a file; raise DatasetError if it is missing or outside of the file."""
+    """Return the data set at a path in an HDF5 file; raise DatasetError if the data set is not in this file."""
     node, trail, remaining, links = file.root.id, list[str](), _components(path), 0
     while remaining:
         name = remaining.pop(0)
@@ -61,7 +62,7 @@ def data_set(file: NamedHdf5File, path: str) -> h5py.Dataset:
         raise _missing(file, path, node, trail)
     data = h5py.Dataset(node, readonly=True)
     if data.is_virtual or data.external:
-        fault = "is virtual: it consists of other data sets" if data.is_virtual else "lies in other files"
+        fault = "is virtual: its bytes are in other data sets" if data.is_virtual else "lies in other files"
         raise DatasetError(f"{file.name}: {_path_text(trail)} {fault}, and is not read", _CURE)
     return data
 
@@ -77,26 +78,26 @@ def _path_text(trail: list[str]) -> str:
 def _missing(file: NamedHdf5File, path: str, node: object, trail: list[str]) -> DatasetError:
     names = islice(node, _NAMED) if isinstance(node, h5py.h5g.GroupID) else ()
     listing = ", ".join(_path_text([*trail, name.decode(errors="replace")]) for name in names)
-    return DatasetError(f"{file.name} has no data set {path!r}", f"it has: {listing or 'nothing'}")
+    return DatasetError(f"{file.name} has no data set {path!r}", f"the file has: {listing or 'nothing'}")
 
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-_ALIGNED = 64  # bytes; TensorFlow copies an array with another alignment (EIGEN_MAX_ALIGN_BYTES)
-_NUMBERS = "biufc"  # kinds of dtype
-# Largest size of a part; for a larger file, the largest factor of its size (deflate's limit).
+_ALIGNED = 64  # bytes; TensorFlow copies an array that is not aligned to 64 bytes (EIGEN_MAX_ALIGN_BYTES)
+_NUMBERS = "biufc"  # numpy's codes for the kinds of numeric dtypes
+# A part may have at most _MOST_BYTES, or _MOST_DEFLATED times the size of the file: deflate compresses by at most 1032.
 _MOST_BYTES, _MOST_DEFLATED = 1 << 30, 1032
 
 
 @contextmanager
 def name_in_errors(name: str) -> Iterator[None]:
-    """Raise a DatasetError with the name of the file for any error in the block."""
+    """Raise a DatasetError with the name of the file if the `with` block raises an error."""
     try:
         yield
     except (OSError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or "it does not fit into memory"
+        reason = getattr(error, "strerror", None) or str(error) or "the data set does not fit into memory"
         is_inaccessible = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
-        hint = "name an existing file that you may read" if is_inaccessible else "look at it with `h5ls`"
-        hint = "move it out of the dataset" if isinstance(error, files.OddFileError) else hint
+        hint = "name an existing file that you may read" if is_inaccessible else "inspect the file with `h5ls`"
+        hint = f"move {name} out of the dataset" if isinstance(error, files.OddFileError) else hint
         raise DatasetError(f"{name} cannot be read as HDF5: {reason}", hint) from error
 
 
@@ -104,10 +105,10 @@ def name_in_errors(name: str) -> Iterator[None]:
 def file_of(
     path: str | os.PathLike[str], driver: Driver = "sec2", source: RunObjects | None = None
 ) -> Iterator[NamedHdf5File]:
-    """Yield an HDF5 file opened for reading; with ``core`` the whole file is read into memory at once.
+    """Open an HDF5 file for reading, and yield it; the driver ``core`` reads the whole file into memory at once.
 
-    With a `source` it is an object, which any driver reads by ranges. Raises DatasetError for a file that is not HDF5
-    or is unreadable.
+    With a `source` of objects, the file is an object, and every driver reads ranges of the object. Raises DatasetError
+    if the file is unreadable or is not HDF5.
     """
     name = os.fspath(path)
     with name_in_errors(name), ExitStack() as stack:
@@ -115,13 +116,14 @@ def file_of(
             file = h5py.File(source.ranges.file(name), "r")
         else:
             options = {"backing_store": False} if driver == "core" else {}
-            with files.open_through_links(name) as descriptor:  # by descriptor: the name may be another file by now
+            # HDF5 opens the file by its descriptor, because another process may have replaced the file of this name.
+            with files.open_through_links(name) as descriptor:
                 file = h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, driver=driver, **options)
         yield NamedHdf5File(file.filename if source else name, stack.enter_context(file))
 
 
 def data_set_of(file: NamedHdf5File, part: Part) -> h5py.Dataset:
-    """Return the data set of a part; raise DatasetError if the file lacks it, or it has no numbers."""
+    """Return the data set of a part; raise DatasetError if the data set is missing, too large or not numeric."""
     data = data_set(file, part.name)
     if data.dtype.kind not in _NUMBERS or data.shape is None:
         raise DatasetError(f"{file.name}: {part.name} has no numbers but {data.dtype}", "name another data set")
@@ -133,13 +135,13 @@ def data_set_of(file: NamedHdf5File, part: Part) -> h5py.Dataset:
     if size > max(_MOST_BYTES, _MOST_DEFLATED * data.file.id.get_filesize()):
         raise DatasetError(
             f"{file.name}: {part.name} would have {size:,} bytes, which is too much for the size of the file",
-            "leave it out",
+            "move this file out of the dataset",
         )
     return data
 
 
 def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an uninitialised array, aligned so that TensorFlow takes it without a copy."""
+    """Return an uninitialised array whose memory is aligned, so that TensorFlow uses the array without a copy."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = np.empty(size + _ALIGNED, np.uint8)
     start = -memory.ctypes.data % _ALIGNED
@@ -155,7 +157,10 @@ def load_parts(  # noqa: PLR0913 - the differences between readers
     *,
     source: RunObjects | None = None,
 ) -> list[Array]:
-    """Return parts of a file as arrays that `room` makes; `note` returns the log event of `open` or `read`."""
+    """Read parts of a file, and return one array for each part.
+
+    `room` makes an empty array for a part. `note` returns a log event for the action ``open`` or ``read``.
+    """
     with ExitStack() as stack:
         with note("open"):
             file = stack.enter_context(file_of(path, driver, source))
@@ -168,7 +173,7 @@ def load_parts(  # noqa: PLR0913 - the differences between readers
 def read_part(
     data: h5py.Dataset, part: Part, room: Callable[[tuple[int, ...], np.dtype[Any]], Array] = aligned_array
 ) -> Array:
-    """Return the array of a part, read from the file."""
+    """Read a part of a data set, and return it as an array; `room` makes the empty array."""
     array = room(part.shape(data.shape), data.dtype)
     if not data.shape:
         array[()] = data[()]
@@ -179,7 +184,7 @@ def read_part(
 
 
 def parts_bytes(path: str | os.PathLike[str], parts: Sequence[Part], source: RunObjects | None = None) -> int:
-    """Return the bytes that the parts of a file need in memory, each part aligned to 64 bytes."""
+    """Return the number of bytes that the parts of a file need in memory, with each part aligned to 64 bytes."""
     with file_of(path, source=source) as file:
         shapes = [(part.shape(data.shape), data.dtype.itemsize) for part in parts if (data := data_set_of(file, part))]
         return sum(-(-int(np.prod(shape)) * width // _ALIGNED) * _ALIGNED for shape, width in shapes)

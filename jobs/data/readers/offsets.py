@@ -1,7 +1,7 @@
-"""Reader ``offsets``: it asks the library once for the offsets of a file's data, then reads the bytes by itself.
+"""The reader ``offsets``: the HDF5 library is called once for the offsets of a file's data; reads bypass the library.
 
-The bytes of a contiguous data set, or of a chunk without a filter, lie in one piece of the file. Reading them needs
-neither the library's lock nor Python's.
+The bytes of a contiguous data set, or of a chunk without a filter, are one contiguous piece of the file. A read of such
+a piece needs neither the HDF5 library's lock nor Python's global lock.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from jobs.system import files
 if TYPE_CHECKING:
     from jobs.objects.run_objects import RunObjects
 
-Read = Callable[[memoryview, int], None]  # fills memory with the bytes from an offset on
-Fill = Callable[[Iterable["FileRange"]], None]
+Read = Callable[[memoryview, int], None]  # reads a file from an offset into memory
+Fill = Callable[[Iterable["FileRange"]], None]  # reads ranges of a file
 
-_PIECE = 16 << 20  # bytes; a longer range is read by several threads
-_CURE = "reader=h5py_pool reads it"
+_PIECE = 16 << 20  # bytes; several threads read a longer range in parallel
+_CURE = "use reader=h5py_pool, which can read this data set"
 
 
 class Piece(NamedTuple):
-    """A run of rows of a part that is one contiguous piece of the file."""
+    """Neighbouring rows of a part whose bytes are one contiguous piece of the file."""
 
-    offset: int  # in the file, in bytes
+    offset: int  # offset of the piece in the file, in bytes
     place: int  # index of the first row in the part
-    rows: int
-    region: tuple[slice, ...] | None  # slices of the other axes; None: all of them
-    shape: tuple[int, ...]  # of a row in the file, which is longer than the region at an edge
+    rows: int  # number of rows
+    region: tuple[slice, ...] | None  # slices of the axes after the first axis; None: the rows are complete
+    shape: tuple[int, ...]  # shape of a row in the file; a chunk at the edge of the data set is larger than its region
 
 
 @dataclass(frozen=True)
 class PartLayout:
-    """The positions in a file of the data of a part."""
+    """The shape and type of a part, and the pieces of the file that contain the part's data."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     pieces: tuple[Piece, ...]
-    fill_value: Any = None  # value of cells that were never written; None: all were written
-    held: Array | None = None  # the contents, if they are stored in the file's metadata
+    fill_value: Any = None  # value of the cells that were never written; None: all cells were written
+    held: Array | None = None  # the whole contents, if HDF5 stores them in the metadata of the file or they are empty
 
 
 class FileRange(NamedTuple):
-    """A range of a file: the memory to fill, the offset in the file, and a function to call afterwards."""
+    """A range of a file to read: the memory to fill, the offset in the file, and a function to call after the read."""
 
     view: memoryview
     offset: int
@@ -63,7 +63,7 @@ class FileRange(NamedTuple):
 
 
 def part_layouts(path: str, parts: Sequence[Part], source: RunObjects | None = None) -> list[PartLayout]:
-    """Return the layout of each part of a file; raise DatasetError for a part that only the library can read."""
+    """Return the layout of each part of a file; raise DatasetError for a part that only the HDF5 library can read."""
     with file_of(path, source=source) as file:
         return [_layout(file.name, data_set_of(file, part), part) for part in parts]
 
@@ -73,7 +73,7 @@ def _layout(name: str, data: h5py.Dataset, part: Part) -> PartLayout:
     kind = properties.get_layout()
     filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
     if filters:
-        fault = f"has the filter {', '.join(filters)}: its bytes are not stored unchanged"
+        fault = f"has the filter {', '.join(filters)}, which changes the stored bytes"
         raise DatasetError(f"{name}: {part.name} {fault}", _CURE)
     if kind == h5d.COMPACT or not data.size:
         return PartLayout(shape, data.dtype, (), held=read_part(data, part))
@@ -90,7 +90,8 @@ def _cells(piece: Piece, row: tuple[int, ...]) -> int:
 
 def _contiguous(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
     start = data.id.get_offset()
-    if start is None or not data.id.get_storage_size():  # with a user block, a missing offset is a number, too
+    # If the file has a user block, HDF5 returns a number even for a missing offset. So the storage size is needed, too.
+    if start is None or not data.id.get_storage_size():
         return  # no data were ever written
     row = data.shape[1:]
     size = int(np.prod(row)) * data.dtype.itemsize
@@ -102,7 +103,7 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
     chunk: tuple[int, ...] = data.chunks
     size = int(np.prod(chunk[1:])) * data.dtype.itemsize
     begins: dict[int, list[Any]] = {}
-    # The index is walked once; `get_chunk_info(i)` would walk to the i-th chunk each time.
+    # `chunk_iter` goes through the index of chunks only once. Every call of `get_chunk_info(i)` would start at chunk 0.
     data.id.chunk_iter(lambda info: begins.setdefault(info.chunk_offset[0], []).append(info))
     for index, first, count in part.runs(data.shape[0]):
         for begin in range(first - first % chunk[0], first + count, chunk[0]):
@@ -117,10 +118,10 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
 
 @dataclass
 class OffsetReader(Reader):
-    """A reader of files by known offsets; thread safe."""
+    """A reader that reads the bytes of a file at the offsets in the file's layouts; thread safe."""
 
     layouts: Callable[[str], list[PartLayout]]  # returns the layouts of a file that is not in `known`
-    known: dict[str, list[PartLayout]]
+    known: dict[str, list[PartLayout]]  # layouts of the parts of each file, by path
     opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and yields a function that reads ranges
     note: Note
 
@@ -139,7 +140,7 @@ class OffsetReader(Reader):
 
 
 def _ranges(layout: PartLayout, array: Array) -> Iterator[FileRange]:
-    """Yield the ranges of a file that fill an array; first set the values that the file does not store."""
+    """Yield the ranges of a file to read into an array; first set the values that are not in any range."""
     if layout.held is not None:
         array[...] = layout.held
     elif layout.fill_value is not None:
@@ -162,7 +163,7 @@ def _copy_region(chunk: Array, target: Array, region: tuple[slice, ...]) -> None
 
 
 def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[FileRange]) -> None:
-    """Read the ranges in order; several threads read a long range if there are `helpers`."""
+    """Read the ranges of a file in order; the threads `helpers`, if any, read a long range in parallel."""
     for view, offset, done in ranges:
         if helpers is None or len(view) <= _PIECE:
             read(view, offset)
@@ -178,7 +179,7 @@ def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable
 
 @contextmanager
 def opened_file(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
-    """Yield a function that reads ranges of a file."""
+    """Open a file, and yield a function that reads ranges of the file."""
     with name_in_errors(name), files.open_through_links(name) as file:
         yield partial(read_ranges, partial(_read, file, name), helpers)
 
@@ -187,5 +188,5 @@ def _read(file: int, name: str, view: memoryview, offset: int) -> None:
     while view:
         count = os.preadv(file, [view], offset)
         if not count:
-            raise DatasetError(f"{name} is shorter than its metadata say", "copy or make it again")
+            raise DatasetError(f"{name} is shorter than its metadata say", "copy the file again, or make it again")
         view, offset = view[count:], offset + count

@@ -1,7 +1,8 @@
-"""Readers ``h5py_pool`` and ``h5py_shared``: processes, each with its own lock of the library.
+"""The readers ``h5py_pool`` and ``h5py_shared``: several processes read, each with its own lock of the HDF5 library.
 
-The processes start from a process that has imported h5py but not TensorFlow. Those of the pool return pickled arrays,
-as in NERSC's CDB; those of ``h5py_shared`` write the arrays into shared memory, from which they are copied once.
+The processes start from a process that has imported h5py but not TensorFlow. The processes of ``h5py_pool`` return
+pickled arrays, as in NERSC's CDB. The processes of ``h5py_shared`` write the arrays into shared memory, and the calling
+process copies each array once.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from jobs.data.specs import end_with_parent, without_ctrl_c
 from jobs.errors import EngineError
 from jobs.events.time_log import TimeLog
 
-Place = tuple[int, tuple[int, ...], str]  # an array in a slot: its first byte, shape and dtype
+Place = tuple[int, tuple[int, ...], str]  # an array in a slot: index of the first byte, shape and dtype
 
 _START_TIMEOUT_S = 120.0
 _ALIGNED = 64  # alignment in bytes of the arrays in a slot
 
 
 class SharedMemory:
-    """Anonymous memory, shared with child processes, in slots of equal size."""
+    """Anonymous memory that is shared with child processes, and divided into slots of equal size."""
 
     def __init__(self, slots: int, slot_bytes: int, file: int | None = None) -> None:
         self.slots, self.slot_bytes = slots, max(mmap.PAGESIZE, slot_bytes)
@@ -44,11 +45,11 @@ class SharedMemory:
         self._map = mmap.mmap(self._file, self.slots * self.slot_bytes)
 
     def __reduce__(self) -> Any:
-        """Return the reconstruction of this memory in a process that is being started."""
+        """Return the function and arguments with which a new child process maps the shared memory."""
         return _attach, (self.slots, self.slot_bytes, reduction.DupFd(self._file))
 
     def array(self, slot: int, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-        """Return the array at byte `start` of a slot; None if the slot is too small."""
+        """Return the array that begins at byte `start` of a slot, or None if the slot is too small."""
         if start + int(np.prod(shape)) * dtype.itemsize > self.slot_bytes:
             return None
         return np.ndarray(shape, dtype, self._map, slot * self.slot_bytes + start)
@@ -76,13 +77,13 @@ def _prepare(
     parts: Sequence[Part], driver: Driver, memory: SharedMemory | None, log: dict[str, Any] | None, barrier: Any
 ) -> None:
     """Prepare this process for reading, and wait until all reading processes are ready."""
-    import h5py  # noqa: F401, PLC0415 - now and not within the clock
+    import h5py  # noqa: F401, PLC0415 - imported before the measured time begins
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     _Worker.parts, _Worker.driver, _Worker.memory = parts, driver, memory
     _Worker.log = TimeLog(**{**log, "path": f"{log['path']}.{os.getpid()}.timelog"}) if log else None
     if _Worker.log:
-        Finalize(None, _Worker.log.close, exitpriority=1)  # `atexit` does not run in such a process
+        Finalize(None, _Worker.log.close, exitpriority=1)  # `atexit` does not run in a multiprocessing child
     barrier.wait(_START_TIMEOUT_S)
 
 
@@ -91,7 +92,10 @@ def _read_pickled(path: str, at: At | None) -> list[Array]:
 
 
 def _read_into_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
-    """Read a file into a slot and return the places of its arrays; an array that does not fit is itself returned."""
+    """Read the parts of a file into a slot, and return the place of each array in the slot.
+
+    An array that does not fit into the slot is returned instead of its place.
+    """
     memory = cast("SharedMemory", _Worker.memory)
     places: list[Place | Array] = []
     end = 0
@@ -112,7 +116,7 @@ def _read_into_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
 
 
 class ReaderPool(Reader):
-    """A reader whose reads run in other processes."""
+    """A reader that reads files in a pool of processes."""
 
     def __init__(self, executor: ProcessPoolExecutor, memory: SharedMemory | None) -> None:
         self._executor, self._memory = executor, memory
@@ -121,13 +125,14 @@ class ReaderPool(Reader):
             self._free.put(slot)
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
-        """Return the parts of a file; raise EngineError if a process was killed."""
+        """Read the parts of a file in a process of the pool; raise EngineError if the process was killed."""
         try:
             if self._memory is None:
                 return self._executor.submit(_read_pickled, os.fspath(path), at).result()
             return self._shared(self._memory, os.fspath(path), at)
         except BrokenExecutor as error:
-            raise EngineError("a reading process was killed", "give the job more memory, or fewer readers") from error
+            cure = "give the Slurm job more memory, or use fewer readers"
+            raise EngineError("a reading process was killed", cure) from error
 
     def _shared(self, memory: SharedMemory, path: str, at: At | None) -> list[Array]:
         slot = self._free.get()
@@ -144,7 +149,7 @@ class ReaderPool(Reader):
         return copy
 
     def processes(self) -> list[int]:
-        """Return the ids of the reading processes."""
+        """Return the process ids of the pool."""
         return [process.pid for process in multiprocessing.active_children() if process.pid]
 
 
@@ -152,7 +157,10 @@ class ReaderPool(Reader):
 def start_pool(
     parts: Sequence[Part], readers: int, driver: Driver, log: TimeLog | None, slot_bytes: int | None
 ) -> Iterator[ReaderPool]:
-    """Yield a pool of `readers` processes; each has a slot of `slot_bytes` in shared memory (None: no slots)."""
+    """Start `readers` processes, and yield a reader that uses the processes.
+
+    `slot_bytes` is the size of a slot of shared memory; there are as many slots as processes. None: no shared memory.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["h5py", __name__])
     with ExitStack() as stack:
@@ -168,6 +176,9 @@ def start_pool(
             for answer in answers:
                 answer.result(_START_TIMEOUT_S)
         except (BrokenExecutor, TimeoutError) as error:
-            hint = 'see their messages above; a script must open this reader below `if __name__ == "__main__":`'
+            hint = (
+                "see the messages of the processes above; a script must open this reader below"
+                ' `if __name__ == "__main__":`'
+            )
             raise EngineError("the reading processes do not start", hint) from error
         yield ReaderPool(executor, memory)

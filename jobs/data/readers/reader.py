@@ -1,4 +1,4 @@
-"""Open a reader by its name."""
+"""Open a reader of HDF5 files by the reader's name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.objects.run_objects import RunObjects
 
 
 class _Threads(Reader):
-    """A reader that calls the library in the caller's threads; these wait for the library's lock."""
+    """A reader that calls the HDF5 library in the caller's threads, so the threads wait for the library's lock."""
 
     def __init__(self, parts: Sequence[Part], driver: Driver, note: Note, source: RunObjects | None) -> None:
         self._parts, self._driver, self._note, self._source = parts, driver, note, source
@@ -32,7 +32,11 @@ class _Threads(Reader):
 def _ranges(
     source: RunObjects | None, helpers: ThreadPoolExecutor | None
 ) -> Callable[[str], AbstractContextManager[Fill]]:
-    """Return a function that opens a file for ``offsets``; an object needs no opening: its engine reads the ranges."""
+    """Return a function that opens a file or an object for the reader ``offsets``.
+
+    The function yields a second function, which reads ranges of the file. An object needs no open: the engine of the
+    `source` reads ranges of the object.
+    """
     if source is None:
         return partial(offsets.opened_file, helpers)
     if source.engine["engine"] == "async":
@@ -51,15 +55,16 @@ def open_reader(  # noqa: PLR0913 - the differences between readers
     log: TimeLog | None = None,
     source: RunObjects | None = None,
 ) -> Iterator[Reader]:
-    """Yield a reader that is ready: its processes, memory and offsets exist before the first file is read.
+    """Open a reader by its name, and yield it after its processes, memory and offsets are prepared.
 
-    `readers` is the number of processes of ``h5py_pool`` and ``h5py_shared``, or of threads with which ``offsets``
-    reads a large piece. `driver` is the library's; ``core`` reads the whole file into memory; ``offsets`` has none.
-    Opening and reading a file are logged in `log`, by processes in logs beside it. With a `source` the files are
-    objects, which processes cannot read.
+    `readers` is the number of processes of ``h5py_pool`` and ``h5py_shared``. For ``offsets``, `readers` is the number
+    of threads that read a large piece of a file. `driver` is the driver of the HDF5 library: ``sec2`` reads parts of a
+    file, ``core`` reads the whole file into memory. The reader ``offsets`` uses no driver. The reader logs each open
+    and each read in `log`; the processes of a reader write their own logs beside `log`. With a `source` the files are
+    objects, which ``h5py_pool`` and ``h5py_shared`` cannot read.
 
-    Raises DatasetError, now or in a later read, if there is no such reader, or a file is not HDF5, lacks a part, or has
-    bytes that ``offsets`` cannot read.
+    Raises DatasetError if no reader has this name. This function or a later read raises DatasetError if a file is not
+    HDF5, lacks a part, or has bytes that ``offsets`` cannot read.
     """
     if name not in READERS:
         raise DatasetError(f"there is no reader {name!r}", f"take one of: {', '.join(READERS)}")

@@ -108,7 +108,7 @@ def test_a_record_that_cannot_be_read_leaves_the_checklist_unsure(holds, differs
         (folder / "records" / "x" / "record.json").write_text("{", encoding="utf-8")
 
     assert [main([str(folder)]) for folder in (holds, differs)] == [2, 1]
-    assert "not whole JSON" in capsys.readouterr().err
+    assert "not valid JSON" in capsys.readouterr().err
 
 
 def test_the_junit_file_is_valid_and_counts_what_the_checklist_says(differs, tmp_path, capsys):

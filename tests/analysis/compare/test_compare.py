@@ -342,4 +342,4 @@ def test_a_damaged_record_is_named_and_the_answer_is_never_that_nothing_is_slowe
     damaged.write_text(json.dumps(cell(threads=1))[:-10], encoding="utf-8")
 
     assert main([str(a), str(b), "--out", str(tmp_path)]) == code
-    assert f"warning: {damaged} is damaged: it is not whole JSON" in capsys.readouterr().err
+    assert f"warning: {damaged} is damaged: the text is not valid JSON" in capsys.readouterr().err

@@ -183,8 +183,8 @@ def test_text_of_others_in_a_figure_is_drawn_and_says_nothing_on_stderr(tmp_path
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (os.mkfifo, "is damaged: it is no regular file"),
-        (lambda path: path.write_text("9" * 10**4), "is damaged: it is not whole JSON"),
+        (os.mkfifo, "is damaged: the path is no regular file"),
+        (lambda path: path.write_text("9" * 10**4), "is damaged: the text is not valid JSON"),
     ],
 )
 def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign, capsys, make, why):

@@ -71,7 +71,7 @@ TIMES = ("zzz", "2999-13-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "2999-01
         ('{"schema": 2, "requests": []}', ("newer", "update")),
         (lambda made: made.root.chmod(0o770), ("other users", "a folder of yours")),
         pytest.param(
-            lambda made: os.chown(made.root, 65534, 65534), ("is nobody's", "a folder of yours"), marks=needs_root
+            lambda made: os.chown(made.root, 65534, 65534), ("belongs to nobody", "a folder of yours"), marks=needs_root
         ),
     ],
 )

@@ -237,7 +237,7 @@ def test_a_disk_that_is_full_or_read_only_for_a_while_is_waited_for(disk, broken
             log.close()
 
     assert record.read_record(path) == made
-    assert not said or f"{said}); waiting for it" in capfd.readouterr().err
+    assert not said or f"{said}); trying again" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

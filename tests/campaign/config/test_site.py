@@ -141,9 +141,9 @@ def test_an_object_store_is_where_the_site_says_and_is_no_folder(of_mine):
         ("endpoint: https://h/gateway", "site.storages.ceph.endpoint='https://h/gateway' is no address"),
         ("endpoint: https://k:s@h", "site.storages.ceph.endpoint='h' is no address"),
         ("endpoint: https://k:s", "site.storages.ceph.endpoint='…' is no address"),
-        ("region: eu_1", "no address of a bucket"),
-        ("prefix: a//b", "no address of a bucket"),
-        ("bucket: a/b", "no address of a bucket"),
+        ("region: eu_1", "not the address of a bucket"),
+        ("prefix: a//b", "not the address of a bucket"),
+        ("bucket: a/b", "not the address of a bucket"),
         ("prefix: runs#1", None),
     ],
 )

@@ -98,7 +98,7 @@ def given(scratch, stranger, theirs, tmp_path):
     mine, open_one = _saved(tmp_path / "mine", found), _saved(tmp_path / "open", found)
     os.chown(mine / staging_plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
     open_one.chmod(0o777)
-    return {scratch / "staging": "is nobody's", mine: "the plan is nobody's", open_one: "other users"}
+    return {scratch / "staging": "belongs to nobody", mine: "the plan is nobody's", open_one: "other users"}
 
 
 @pytest.mark.parametrize("words", [["apply", "--yes"], ["undo"]])
@@ -140,7 +140,7 @@ def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scrat
     stranger(lambda: copies.mkdir(parents=True))
 
     assert run_guarded(["stage", "apply", str(home), "--yes"]) == 3
-    assert "is nobody's" in capsys.readouterr().err
+    assert "belongs to nobody" in capsys.readouterr().err
     assert not [*copies.iterdir()]
 
 

@@ -41,7 +41,7 @@ def prepared(store, folder, monkeypatch, tmp_path):  # noqa: F811
 def test_a_baseline_replaces_nothing_of_the_users(prepared, store, puts, key):  # noqa: F811
     store.objects = {f"baseline/{key}": b"mine"}
 
-    with pytest.raises(EnvironmentFaultError, match="files that are not ours"):
+    with pytest.raises(EnvironmentFaultError, match="files that this program did not make"):
         prepared()
 
     assert not puts

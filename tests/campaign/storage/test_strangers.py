@@ -59,7 +59,7 @@ def test_a_folder_that_another_user_has_taken_is_refused(scratch, stranger, take
 
     stranger(take)
 
-    with pytest.raises(EnvironmentFaultError, match="is nobody's") as error:
+    with pytest.raises(EnvironmentFaultError, match="belongs to nobody") as error:
         own_folder(scratch, "baseline")
     assert "storage.root=" in error.value.hint
 

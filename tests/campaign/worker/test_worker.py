@@ -362,7 +362,7 @@ def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(listed_job, an
     code = worker.main(str(listed_job))
 
     assert code == 0
-    assert "work-0.error.json (Read-only file system); waiting for it" in capfd.readouterr().err
+    assert "work-0.error.json (Read-only file system); trying again" in capfd.readouterr().err
 
 
 def test_a_template_starts_though_its_log_cannot_be_written_and_says_what_cannot_be_imported(tmp_path):

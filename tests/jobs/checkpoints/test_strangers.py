@@ -55,7 +55,7 @@ def test_a_fast_folder_of_another_user_is_refused_and_its_journal_is_not_written
 
     code, _, said = in_this_process(capsys, "drain", scratch / "fast", slow)
 
-    assert (code, f"error: {scratch / 'fast'} is nobody's" in said, "\nhint: " in said) == (2, True, True)
+    assert (code, f"error: {scratch / 'fast'} belongs to nobody" in said, "\nhint: " in said) == (2, True, True)
     assert private.read_text() == "# ours\n"
     assert steps(slow) == [2, 3]
 

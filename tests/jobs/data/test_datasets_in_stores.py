@@ -89,7 +89,7 @@ def test_an_object_with_other_bytes_of_its_size_is_made_anew(made, raw):
         (NAMES[0], lambda _: None, "1 missing"),
         ("more.jpg", lambda _: b"more", r"1 not in the manifest \(more.jpg\)"),
         ("manifest.json", lambda _: b"{", "manifest.json is damaged"),
-        ("manifest.json", lambda data: data.replace(b'"seed": 7', b'"seed": 8'), "is another dataset"),
+        ("manifest.json", lambda data: data.replace(b'"seed": 7', b'"seed": 8'), "has a dataset with other parameters"),
     ],
 )
 def test_a_dataset_that_was_changed_is_refused_with_what_has_changed_and_stays(made, raw, name, change, said):
@@ -117,7 +117,7 @@ def test_an_object_that_was_changed_is_refused_by_its_etag(made, raw):
 @pytest.mark.parametrize(
     ("name", "data", "holds"),
     [
-        ("mine.jpg", b"another\x1b[31m", "files that are not ours, such as mine.jpg"),
+        ("mine.jpg", b"another\x1b[31m", "files that this program did not make, such as mine.jpg"),
         (make.MARKER_NAME, b"another\x1b[31m", "another"),
         (make.MARKER_NAME, b"x" * SMALL, "xxx"),
         (make.MARKER_NAME, b"x" * (SMALL + 1), "something else"),
@@ -126,7 +126,7 @@ def test_an_object_that_was_changed_is_refused_by_its_etag(made, raw):
 def test_what_is_not_ours_is_refused_and_stays(made, raw, name, data, holds):
     raw[name] = data
 
-    with pytest.raises(DatasetError, match=f"holds {holds}") as caught:
+    with pytest.raises(DatasetError, match=f"contains {holds}") as caught:
         made()
 
     assert caught.value.message.isprintable()
@@ -136,7 +136,7 @@ def test_what_is_not_ours_is_refused_and_stays(made, raw, name, data, holds):
 def test_objects_of_a_manifest_belong_to_its_files(made):
     found = replace(made(), objects=((None, None),) * SPEC.files)
     assert manifest.parse_manifest(found.to_json().encode(), "x").objects == found.objects
-    refusals = ("its lists of files and objects differ in length", r"objects\[0\]\[0\] is 1: expected `str")
+    refusals = ("the lists of files and objects differ in length", r"objects\[0\]\[0\] is 1: expected `str")
     for odd, refusal in zip((found.objects[:-1], ((1, "x"), *found.objects[1:])), refusals, strict=True):
         with pytest.raises(DatasetError, match=refusal):
             manifest.parse_manifest(replace(found, objects=odd).to_json().encode(), "x")

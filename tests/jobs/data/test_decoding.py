@@ -10,8 +10,8 @@ from jobs.data.pipeline import MOST_PIXELS
 from tests.jobs.jobs_factory import make_request, write_jpegs
 
 SIDE = 10_000
-TOO_MANY = f"it has more than {MOST_PIXELS:,} pixels"
-NEITHER = "it is neither JPEG nor PNG"
+TOO_MANY = f"the image has more than {MOST_PIXELS:,} pixels"
+NEITHER = "the file is neither JPEG nor PNG"
 ANY_BYTES = 400 << 20  # of a run with small images; one of these bombs, decoded, has 300 MB and 1.2 GB more as floats
 
 

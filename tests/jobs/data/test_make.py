@@ -363,7 +363,7 @@ def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it
     with pytest.raises(DatasetError, match=r"a\.jpg has a name like a file of the dataset") as refused:
         scan_folder(tmp_path)
 
-    assert refused.value.hint == "move it out of the dataset"
+    assert refused.value.hint == f"move {tmp_path / 'a.jpg'} out of the dataset"
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path):

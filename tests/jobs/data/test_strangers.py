@@ -49,7 +49,7 @@ def test_nothing_is_written_to_a_folder_of_another_user(scratch, stranger, preci
     folder = scratch / "demo"
     stranger(_prepared, folder, precious)
 
-    with pytest.raises(DatasetError, match="is nobody's") as error:
+    with pytest.raises(DatasetError, match="belongs to nobody") as error:
         _made(folder)
 
     assert "root=" in error.value.hint

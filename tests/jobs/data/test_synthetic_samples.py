@@ -26,7 +26,7 @@ def test_a_file_of_many_samples_has_all_of_their_bytes():
     assert set(SampleSpec(3, 1000, 0, 7, 0).sizes()) == {7000}
 
 
-@pytest.mark.parametrize(("sd", "per_file", "why"), [(10, 2, "of one file are equal"), (600, 1, "more than half")])
+@pytest.mark.parametrize(("sd", "per_file", "why"), [(10, 2, "one file have equal sizes"), (600, 1, "more than half")])
 def test_impossible_sizes_are_refused(sd, per_file, why):
     with pytest.raises(ValueError, match=why):
         SampleSpec(4, 1000, sd, per_file, 0)

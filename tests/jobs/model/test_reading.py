@@ -116,8 +116,8 @@ def test_a_file_of_no_schema_or_of_another_kind_is_refused(value, why):
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (os.mkfifo, "it is no regular file"), (lambda path: path.write_text("x" * 65), "it has more than 64 bytes"),
-        (lambda path: path.write_text('{"schema": 1, "x": 1e999}'), "it has inf for a number"),
+        (os.mkfifo, "is no regular file"), (lambda path: path.write_text("x" * 65), "the file has more than 64 bytes"),
+        (lambda path: path.write_text('{"schema": 1, "x": 1e999}'), "has the invalid number inf"),
     ],
 )  # fmt: skip
 def test_what_is_no_file_of_ours_is_refused_and_never_waited_for(tmp_path, monkeypatch, make, why):

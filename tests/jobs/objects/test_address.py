@@ -27,7 +27,7 @@ def test_every_prefix_comes_back_and_what_lies_below_it_is_below_it(prefix):
     ],
 )
 def test_an_address_that_says_something_else_than_it_seems_to_is_refused(rest):
-    with pytest.raises(FolderError, match="no address of a bucket"):
+    with pytest.raises(FolderError, match="not the address of a bucket"):
         storage_of(f"https://h/{rest}")
 
 
@@ -35,7 +35,7 @@ def test_an_address_that_says_something_else_than_it_seems_to_is_refused(rest):
     "host", ["https://key:secret@h", "https://key:secret", "ftp://h", "https://key:secret@h\u2100"]
 )
 def test_what_is_no_host_alone_is_refused_and_no_password_is_repeated(host):
-    with pytest.raises(FolderError, match="no address of a bucket") as refused:
+    with pytest.raises(FolderError, match="not the address of a bucket") as refused:
         storage_of(f"{host}/b")
 
     assert "secret" not in refused.value.message + refused.value.hint

@@ -135,7 +135,7 @@ def test_what_the_library_must_read_and_what_is_no_hdf5_is_said_with_the_address
         with pytest.raises(DatasetError, match=f"{address}: x has the filter"):
             open_reader("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects["below/it/a.h5"] = bytes(len(store.objects["below/it/a.h5"]))
-        with pytest.raises(DataError, match="it has changed"):
+        with pytest.raises(DataError, match="the object has changed"):
             open_reader("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects.clear()
         with pytest.raises(DataError, match="is missing"):
@@ -172,7 +172,7 @@ def test_a_training_ends_with_the_word_for_an_object_that_changed(request_of, st
     run = template.run(argument, tmp_path / "log", 60, job=f"{OF}:execute")
 
     assert run["status"] == "failed"
-    assert "it has changed since it was listed (ETag)" in run["end"]["words"]
+    assert "the object has changed since it was listed (ETag)" in run["end"]["words"]
 
 
 SIZES = (1, 65_535, 65_536, 65_537, 200_000)

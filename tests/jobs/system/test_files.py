@@ -167,7 +167,7 @@ def _huge(path):
 @pytest.mark.parametrize(
     ("make", "act", "why"),
     [
-        (lambda path: path.hardlink_to(path.with_name("private")), files.open_to_append, "not ours alone"),
+        (lambda path: path.hardlink_to(path.with_name("private")), files.open_to_append, "another owner, or hard links"),
         (os.mkfifo, files.read_file, "no regular file"),
         (os.mkfifo, files.open_to_append, "no regular file"),
         (os.mkdir, files.read_file, "Is a directory|no regular file"),
@@ -195,7 +195,7 @@ def test_a_folder_of_another_user_is_told_by_his_name(scratch, stranger):
     folder = scratch / "baseline"
     stranger(os.mkdir, folder)
 
-    assert files.reason_to_distrust(folder) == f"{folder} is nobody's"
+    assert files.reason_to_distrust(folder) == f"{folder} belongs to nobody"
 
 
 def test_a_folder_that_others_may_write_is_not_trusted(scratch):

@@ -229,7 +229,7 @@ def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(tmp_pa
     answer = threading.Event()
     monkeypatch.setattr(reading, "read_json", lambda *_: answer.wait())
 
-    with pytest.raises(TimeoutError, match=r"it does not answer for 0\.05 s"):
+    with pytest.raises(TimeoutError, match=r"its server does not answer for 0\.05 s"):
         emulation.ask_server(tmp_path, 0.05)
     answer.set()
 

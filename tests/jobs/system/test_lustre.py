@@ -121,7 +121,7 @@ def test_the_layout_of_a_folder_and_of_a_file_is_read_back(fake_lfs, tmp_path):
     [
         (StripeLayout(4), FILE, "0.jpg has stripe_count=1, not the"),
         (StripeLayout(None, 1), FILE, "0.jpg has stripe_size_bytes=4194304, not the"),
-        (StripeLayout(2), COMPOSITE_FILE, "several parts"),
+        (StripeLayout(2), COMPOSITE_FILE, "several components"),
     ],
 )
 def test_a_file_that_lies_otherwise_than_asked_is_refused(layout, file, told, fake_lfs, tmp_path):

@@ -56,7 +56,7 @@ def test_the_largest_number_is_read(number):
 
 @pytest.mark.parametrize("number", ["18446744073709551617", "-18446744073709551617", "1e999", "NaN", "-Infinity"])
 def test_a_number_beyond_any_use_is_refused_unless_the_caller_looks_at_numbers(number):
-    with pytest.raises(UntrustedError, match=r"for a number, at 'a\[1\].b'"):
+    with pytest.raises(UntrustedError, match=r"the invalid number .*, at 'a\[1\].b'"):
         untrusted.json_value(f'{{"a": [5, {{"b": {number}}}]}}'.encode())
 
     assert untrusted.json_value(f'{{"a": [{number}]}}'.encode(), any_number=True)

@@ -114,7 +114,7 @@ def _prepared(folder, private):
 def test_nothing_is_written_to_a_folder_of_another_user(scratch, stranger, private):
     stranger(_prepared, scratch / "baseline", private)
 
-    with pytest.raises(DatasetError, match="is nobody's") as error:
+    with pytest.raises(DatasetError, match="belongs to nobody") as error:
         _made(scratch / "baseline")
 
     assert "root=" in error.value.hint

@@ -153,10 +153,10 @@ def test_what_was_never_written_has_the_fill_value(tmp_path, user_block):
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("garbage", "cannot be read as HDF5"), ("pipe", "is no regular file; move it"),
+        ("garbage", "cannot be read as HDF5"), ("pipe", "is no regular file; move .*/x.h5 out"),
         ("gone", "No such file.*; name an existing file"),
         ("torn", "cannot be"),
-        ("lacks", "has no data set 'x'; it has: y"), ("text", "has no numbers"),
+        ("lacks", "has no data set 'x'; the file has: y"), ("text", "has no numbers"),
         ("short", "does not have the rows"), ("dangling", "has no data set 'x'"), ("group", "has no data set 'x'"),
     ],
 )  # fmt: skip
