@@ -71,9 +71,9 @@ class Keys(NodeWithName):
         ),
     ] = "last"
     unit: Annotated[str, Setting("unit of the printed number")] = ""
-    better: Annotated[
-        Literal["higher", "lower"], Setting("whether a higher or a lower printed number is better")
-    ] = "higher"
+    better: Annotated[Literal["higher", "lower"], Setting("whether a higher or a lower printed number is better")] = (
+        "higher"
+    )
     begins: Annotated[
         str | None,
         Setting(

@@ -167,7 +167,11 @@ def _huge(path):
 @pytest.mark.parametrize(
     ("make", "act", "why"),
     [
-        (lambda path: path.hardlink_to(path.with_name("private")), files.open_to_append, "another owner, or hard links"),
+        (
+            lambda path: path.hardlink_to(path.with_name("private")),
+            files.open_to_append,
+            "another owner, or hard links",
+        ),
         (os.mkfifo, files.read_file, "no regular file"),
         (os.mkfifo, files.open_to_append, "no regular file"),
         (os.mkdir, files.read_file, "Is a directory|no regular file"),
