@@ -158,7 +158,7 @@ def test_no_file_of_the_command_is_replaced_and_no_folder_is_made(words, files, 
 
     assert main(["timelog", *files, *words]) == 2
     said = capsys.readouterr().err
-    assert ("a file of this very command" in said) != ("there is no folder none\n\nhint: make it" in said)
+    assert ("is also an input file of this command" in said) != ("there is no folder none\n\nhint: make it" in said)
     assert ((tmp_path / "0.timelog").read_bytes(), (tmp_path / "none").exists()) == (before, False)
 
 
