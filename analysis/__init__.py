@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "runs"]
 
-# `python -m analysis` puts the current folder first on `sys.path`. A file `numpy.py` in the current folder would then be
-# imported instead of NumPy, so the current folder is removed from `sys.path`.
+# `python -m analysis` puts the current folder first on `sys.path`. A file `numpy.py` in the current folder would then
+# be imported instead of NumPy, so the current folder is removed from `sys.path`.
 if sys.argv[:1] == ["-m"] and (sys.flags.safe_path or f"{sys.path[0]}/analysis" not in __path__):
     os.environ["PYTHONSAFEPATH"] = "1"  # for child processes
     if not sys.flags.safe_path:

@@ -27,7 +27,7 @@ from analysis.statistics.comparable import COLUMNS, FEWEST_RUNS
 from analysis.statistics.medians import counted_runs, values_by_cell
 from analysis.statistics.training import CONTROL
 
-# A cell is a row of the table of medians with the columns `EVIDENCE`, and with the storage's name in the paper (`name`).
+# A cell is a row of the table of medians with the columns `EVIDENCE`. `name` is the name of the storage in the paper.
 Cell = Mapping[str, Any]
 Values = Mapping[str, Sequence[float]]
 """A mapping from a cell id to the values of a metric in the runs of the cell."""

@@ -229,7 +229,7 @@ def _played(cells: Sequence[Cell]) -> str:
 
 
 def _other_network(cells: Sequence[Cell]) -> str:
-    """Return a reason if the network has another width than the default, because the width determines a snapshot's size."""
+    """Return a reason if the network does not have the default width, which determines the size of a snapshot."""
     width = cells[0]["series_key"].facts.get("benchmark.width", 1.0)
     return f"a network of {width:g} times the width" if width != 1 else ""
 
@@ -402,8 +402,8 @@ GAIN = _claim(
     f"{{first[{BLOCKED}]:.3g}} s a checkpoint to {{first[target]}}, {{second[{BLOCKED}]:.3g}} s to"
     " {second[target]}; runtime {first[wall_s]:.3g} s and {second[wall_s]:.3g} s",
 )  # fmt: skip
-# The paper says "roughly 600 MB", so only the first digit counts ("6e2"). A snapshot of another size does not refute the
-# paper, because the size follows from the network and not from the storage.
+# The paper says "roughly 600 MB", so only the first digit counts ("6e2"). A snapshot of another size does not refute
+# the paper, because the size follows from the network and not from the storage.
 SNAPSHOT = _claim(
     "a snapshot has roughly 600 MB", END, "600 MB", _FIG9, sets.checkpoint_sets,
     CellQuantity(lambda runs: [size / 10**6 for size in runs.values("snapshot_bytes")], by.MB, pooled=True),

@@ -1,4 +1,4 @@
-"""Define the classes for a claim of a paper: the claim, its comparison with cells, and the range of values that hold."""
+"""Define the classes for a claim of a paper: the claim, the findings, and the range of values for which it holds."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ENDS = ("least", "most")
 """The argument of `pairs_along` for the smallest and the largest value of an axis that all lines of cells have."""
 
 Steps = Mapping[str, Finding]
-"""A mapping from the name of a step to its finding. A step is the ratio of a pair of cells, or a ratio of two ratios."""
+"""A mapping from a step's name to its finding. A step is the ratio of a pair of cells, or a ratio of two ratios."""
 Choice = Callable[[Steps], Steps]
 Pairs = Callable[[CellSet], Iterable[tuple[Cell, Cell]]]
 Where = Callable[[Cell], bool]
@@ -147,7 +147,7 @@ class CellRatio:
         return steps
 
     def words(self, group: CellSet, steps: Steps) -> dict[str, Any]:
-        """Return the words of a finding: the list of steps, the number of steps, and the median of each compared cell."""
+        """Return the words of a finding: the steps, the number of steps, and the median of each compared cell."""
         entries = (self.entry.format(name=name, ours=step.ours, **self.ends(step)) for name, step in steps.items())
         cells = [cell for step in steps.values() for cell in self.ends(step).values()]
         values = group.values(self.metric)

@@ -101,7 +101,7 @@ def _row(claim: Claim, verdict: str, why: str, cells: Sequence[Cell] = ()) -> Ro
 
 
 def _verdict(claim: Claim, finding: Finding) -> tuple[str, str]:
-    """Return the verdict on a finding whose cells can be compared, and the reason if the verdict is *not comparable*."""
+    """Return the verdict on a finding whose cells may be compared, and the reason for a verdict *not comparable*."""
     low, high, tolerance = claim.predicate.widened_range(finding.cells)
     if tolerance is not None and math.isnan(tolerance):
         return NOT_COMPARABLE, "the records name no tolerance (limit of the check spread)"

@@ -40,7 +40,7 @@ DATASETS = {IMAGENET: "imagenet_subset", MALWARE: "malware"}  # the dataset of e
 OF_STAGING = frozenset({STAGING, "staging.emulated"})
 PROFILE = frozenset({POSIX, EVERY})
 BANDWIDTH, FWRITES, WALL = "posix_read_mb_per_s", "posix_stream_writes", "wall_s"
-SIZES = tuple(f"posix_read_size_{place}" for place in range(10))  # metrics with the number of reads in Darshan's size bins
+SIZES = tuple(f"posix_read_size_{place}" for place in range(10))  # numbers of reads in Darshan's size bins
 TO_100_B, TO_1_MIB = SIZES[0], SIZES[4]  # the bin from 0 B to 100 B, and the bin from 100 KiB to 1 MiB
 
 

@@ -143,10 +143,10 @@ def time_log_warnings(log: RunLog, clocks: Mapping[str, ClockBounds]) -> Iterato
         )
     for stream in log.streams:
         if stream.moved_ns and abs(stream.moved_ns) > MOVED_NS:
-            moved = (
-                f"rank {stream.rank}, process {stream.process}: the system clock moved by {stream.moved_ns / 1e9:+.3f} s"
+            yield (
+                f"warning: rank {stream.rank}, process {stream.process}: the system clock moved by "
+                f"{stream.moved_ns / 1e9:+.3f} s relative to the monotonic clock of the log"
             )
-            yield f"warning: {moved} relative to the monotonic clock of the log"
     if any(clock.low_ns is None for clock in clocks.values()):
         yield (
             "warning: no barrier limits how much the clocks of nodes differ: union_all is only as accurate as the "

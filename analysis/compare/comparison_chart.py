@@ -38,8 +38,8 @@ WIDE = 7.0
 ROW, AROUND = 0.2, 1.3
 # Maximum number of characters in a line of a label.
 LABEL = 44
-# The colours are green and vermilion from the palette of Okabe and Ito. Each verdict also has its own marker, for readers
-# who cannot distinguish the colours.
+# The colours are green and vermilion from the palette of Okabe and Ito. Each verdict also has its own marker, for
+# readers who cannot distinguish the colours.
 LOOKS: dict[str, dict[str, Any]] = {
     "faster": {"marker": "^", "color": "#009E73"},
     "slower": {"marker": "v", "color": "#D55E00"},

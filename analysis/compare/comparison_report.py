@@ -180,7 +180,7 @@ class ComparedCampaign:
     runs: pd.DataFrame
 
     def description(self, name: str) -> str:
-        """Return one line with the name (A or B), the folder, the number of cells, the hosts and TensorFlow versions."""
+        """Return one line with the name (A or B), folder, number of cells, hosts and versions of TensorFlow."""
         hosts, versions = (", ".join(sorted(set(self.table[each]) - {""})) for each in ("host", "tensorflow"))
         where = f"on {hosts or 'an unknown host'}{f', TensorFlow {versions}' if versions else ''}"
         return f"{name}: {self.folder}, {len(self.table)} cell{'s' * (len(self.table) != 1)} {where}"
@@ -265,8 +265,8 @@ def _note(table: pd.DataFrame) -> None:
     if all(lonely):
         ours, theirs = map(", ".join, lonely)
         print_to_stderr(
-            f"note: cells of A on {ours} and cells of B on {theirs} have no partner; if these are the same storage under "
-            "two names, use --match A_STORAGE:B_STORAGE"
+            f"note: cells of A on {ours} and cells of B on {theirs} have no partner; if these are two names of one "
+            "storage, use --match A_STORAGE:B_STORAGE"
         )
 
 

@@ -263,8 +263,8 @@ def _short(path: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"\N{HORIZONTAL ELLIPSIS}{name[1 - LONGEST_NAME :]}"
 
 
-# Sentences for the captions, and then the figures. `_FIGURES` has for each figure the name, the title, the function that
-# draws the figure, the sentence for the caption, and the function that returns the numbers.
+# Sentences for the captions, and then the figures. `_FIGURES` has for each figure the name, the title, the function
+# that draws the figure, the sentence for the caption, and the function that returns the numbers.
 _BINS = "Bins are Darshan's, each up to its size; a file's size is what was read of it, to its last byte."
 _BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (

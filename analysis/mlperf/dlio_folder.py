@@ -257,7 +257,7 @@ def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[dict[str, A
                 if proc[counted].size:
                     sums = [each[counted].sum() for each in times]
                     own = (each.get(name) for each in (epoch.au, epoch.throughput))
-                    own = (each if isinstance(each, float) else math.nan for each in own)  # version 1 has an empty list here
+                    own = (each if isinstance(each, float) else math.nan for each in own)  # version 1: an empty list
                     yield dict(zip(OF_BLOCK, (
                         rank, int(number), name, proc.size, proc[counted].size, *sums, proc.sum() - sums[-1],
                         compute.min(), compute.max(), *own,

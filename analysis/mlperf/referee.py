@@ -44,8 +44,8 @@ MOST_NAMED = 8
 ACCELERATORS = Path(__file__).parents[2] / "conf" / "accelerator"
 """The folder with the definitions of accelerators, which `feed` uses too."""
 FIGURES = ["au", "own_au", "checked_au", "samples_per_s", "own_samples_per_s"]
-# The ways in which DLIO counts samples/s: the number of steps that do not count, and whether the time is the duration of
-# the whole block. The order is: versions 0.5 and 1, the source of version 2, the data of version 3.
+# The ways in which DLIO counts samples/s: the number of steps that do not count, and whether the time is the duration
+# of the whole block. The order is: versions 0.5 and 1, the source of version 2, the data of version 3.
 COUNTINGS = {
     "all n steps over the whole block": (0, True),
     "n \N{MINUS SIGN} 2 steps over the time of AU": (2, False),
@@ -54,7 +54,7 @@ COUNTINGS = {
 
 
 class Definition(NamedTuple):
-    """An emulated accelerator: samples per step, seconds per step, and the minimum AU of a run that passes (percent)."""
+    """An emulated accelerator: samples per step, seconds per step, and minimum AU of a passing run (percent)."""
 
     batch: float = math.nan
     step_s: float = math.nan
@@ -268,7 +268,8 @@ def shares(blocks: pd.DataFrame, *, together: bool) -> dict[str, float]:
         "nobody accounts for": after_steps - barrier.fillna(0),
     }  # fmt: skip
     wall_s = blocks["wall_s"].sum(skipna=False) or math.nan
-    return {name: round(part.sum(skipna=False) / wall_s, 9) + 0.0 for name, part in parts.items()}  # + 0.0 turns -0.0 into 0.0
+    # Adding 0.0 turns -0.0 into 0.0.
+    return {name: round(part.sum(skipna=False) / wall_s, 9) + 0.0 for name, part in parts.items()}
 
 
 def missing(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,7 +282,7 @@ def missing(run: Mapping[str, Any]) -> dict[str, Any]:
         "whether it is as published": (au["published"], "summary.json, or its AU, is missing"),
         "AU and samples/s of the run": (0 if not (ranks or epochs) else math.nan, "ranks or epochs are missing"),
         "AU by the stamps": (cells["au"].sum(skipna=False), "blocks have no time stamps"),
-        "barrier": (run["shares_of_time"]["barrier, at least"], "there is only one rank, or steps of ranks are missing"),
+        "barrier": (run["shares_of_time"]["barrier, at least"], "there is one rank, or steps of ranks are missing"),
         "nominal AU": (au["nominal"], "the time of a step (--step SECONDS) or of an epoch is unknown"),
         "AU by the rules' text": (au["rules_text"], "the time of a step, the batch size or the summary is unknown"),
         "whether it passes": (run["minimum"], "the minimum AU is unknown (--minimum PERCENT)"),

@@ -99,7 +99,7 @@ tensorflow_file: file with the trace of TensorFlow's profiler, in the folder of 
 source_only: counter in the system trace for the only storage of the checkpoint target
 source_fast: counter in the system trace for the fast storage of a burst buffer
 source_slow: counter in the system trace for the slow storage of a burst buffer
-startup_s [s]: start of a training, a part of `wall_s`; for a baseline, time that its engine needed in addition to `wall_s`
+startup_s [s]: start of a training, a part of `wall_s`; for a baseline, time of its engine in addition to `wall_s`
 load_s [s]: time spent waiting for input, a part of `wall_s`
 compute_s [s]: time spent computing steps, a part of `wall_s`
 checkpoint_s [s]: time for which the training stopped for snapshots, a part of `wall_s`
@@ -175,16 +175,16 @@ _PATTERNS = """\
 `METRIC_min`, `METRIC_max` | medians.csv | minimum and maximum over the valid measured runs; `METRIC` has the median
 `threads` … and names with a dot | medians.csv, runs.csv | settings of the cell ([keys.md](keys.md))
 `settings.NAME`, `run.NAME` | medians.csv, runs.csv | a setting or a metric of a run that has the name of another column
-`check.RULE` | runs.csv | whether the run passed the check ([proofs.md](../proofs.md)); empty if the check is unverifiable
+`check.RULE` | runs.csv | whether the run passed the check ([proofs.md](../proofs.md)); empty if unverifiable
 `posix_NAME` | runs.csv | totals of the profile of POSIX calls ([profile](../how-to/profile.md))
 `posix_read_size_N` | runs.csv | number of reads in bin N of Darshan's ten size bins, which start at 0
 `tensorflow_NAME_s` | runs.csv | duration of the profiled steps, and time for which these steps waited for input
 `tensorflow_spent_KIND` | runs.csv | seconds of the profiled steps by kind of work ([traces](../how-to/traces.md))
 `tensorflow_saves_REMEDY` | runs.csv | seconds of the profiled steps that a remedy would save at most
 `snapshot_NAME_s` | runs.csv | median over the run's snapshots; medians.csv describes the times
-`PHASE_cold_loads`, `PHASE_warm_loads` | runs.csv | number of HDF5 files that were loaded from the device, or from memory
+`PHASE_cold_loads`, `PHASE_warm_loads` | runs.csv | number of HDF5 files loaded from the device, or from memory
 `PHASE_cold_read_s`, `PHASE_warm_read_s` | runs.csv | median seconds of a load from the device, or from memory
-`METRIC_low`, `METRIC_high` | the CSV file of a chart | confidence interval of the median, for cells with at least six runs
+`METRIC_low`, `METRIC_high` | CSV file of a chart | confidence interval of the median, for cells with at least six runs
 """
 
 
@@ -219,14 +219,14 @@ def page_lines() -> Iterator[str]:
     yield ""
     yield "This page is made by `python -m analysis.output.csv_columns > docs/reference/columns.md`."
     yield ""
-    yield "A missing value is an empty field. 1 MB is 10^6 bytes. A number without a unit is a count or a fraction. A table"
-    yield "has only the columns that belong to the benchmarks of its cells."
+    yield "A missing value is an empty field. 1 MB is 10^6 bytes. A number without a unit is a count or a fraction. A"
+    yield "table has only the columns that belong to the benchmarks of its cells."
     for file, columns in FILES.items():
         units = [METRICS[each.name].unit if each.name in METRICS else each.unit for each in columns]
         rows = [[Code(each.name), unit, each.meaning] for each, unit in zip(columns, units, strict=True)]
         yield from ("", f"## tables/{file}", "")
         yield from TextTable(("column", "unit", "meaning"), rows, [True] * 3).markdown().splitlines()
-    yield from ("", "## Columns whose names follow a pattern", "", "| columns | file | meaning |", "| --- | --- | --- |")
+    yield from ("", "## Columns named by a pattern", "", "| columns | file | meaning |", "| --- | --- | --- |")
     yield from (f"| {line} |" for line in _PATTERNS.splitlines())  # not escaped, because the lines are Markdown already
 
 

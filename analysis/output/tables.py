@@ -189,8 +189,8 @@ def verdicts_markdown(tested: pd.DataFrame) -> str:
     In a table, the rows of pairs follow the row of their claim. Claims that were not measured are in the last table.
     """
     about_all = (
-        "This page lists each claim that the text of a paper states as a number or as an order. A claim of kind *device*"
-        " is about a device of the paper. A claim of kind *shape* can be tested on any machine."
+        "This page lists each claim that the text of a paper states as a number or as an order. A claim of kind"
+        " *device* is about a device of the paper. A claim of kind *shape* can be tested on any machine."
     )
     lines = ["# Verdicts", "", about_all, ""]
     for about, rows in tested.groupby("about", sort=False):
@@ -232,7 +232,7 @@ def verdict_in_words(row: Row) -> str:
 
 
 def reason_of_verdict(row: Row) -> str:
-    """Return the reason for a verdict. If the claim was not measured, also return the command that measures the claim."""
+    """Return the reason for a verdict. If the claim was not measured, also return the command that measures it."""
     return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
 
 
@@ -282,7 +282,7 @@ def _cell(column: Column, row: Row) -> str:
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
-    """Return the additional settings for a heading: settings of the pipeline, and settings that distinguish the sets."""
+    """Return additional settings for a heading: settings of the pipeline, and settings that distinguish the sets."""
     always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
     return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))
 

@@ -41,7 +41,7 @@ class TextTable:
 
     @staticmethod
     def side(text: str, side: str | None) -> str | None:
-        """Return the CSS class of a table cell: `prose` for a long text, which is wrapped, or else the column's class."""
+        """Return the CSS class of a table cell: `prose` for a long text, which is wrapped, or else `side`."""
         return "prose" if len(text) > LONG and " " in text else side
 
     def markdown(self) -> str:

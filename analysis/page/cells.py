@@ -121,7 +121,10 @@ def _conditions(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _stored(record: Record, judge: CampaignJudge) -> Mapping[str, Any]:
-    """Return the judged JSON record with the messages of its checks, or an empty mapping if it cannot be read any more."""
+    """Return the judged JSON record with the messages of its checks.
+
+    Return an empty mapping if the record cannot be read any more.
+    """
     with suppress(UnreadableError):
         return read_judged(record.folder / FILE, judge)
     return {}

@@ -126,7 +126,10 @@ def _cost(record: Record) -> str:
 
 
 def step_table(results: Results) -> Markup:
-    """Return a table of the cells whose steps TensorFlow's profiler recorded, or empty markup if there is no such cell."""
+    """Return a table of the cells whose steps TensorFlow's profiler recorded.
+
+    Return empty markup if there is no such cell.
+    """
     runs = results.runs
     if "tensorflow_steps_s" not in runs:
         return Markup()
@@ -187,7 +190,7 @@ def _figure(spec: FigureSpec, image: Markup) -> dict[str, Any]:
 
 
 def _csv_link(spec: FigureSpec) -> str:
-    """Return a URL for the numbers of a chart: a data URL with the CSV, or the path of the CSV file if the CSV is long."""
+    """Return a URL for the numbers of a chart: a data URL with the CSV, or for a long CSV the path of its file."""
     content = frame_as_csv(spec.frame)
     within = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content).decode()}"
     return within if len(content) <= MOST_CSV_BYTES else f"figures/{spec.stem}.csv"

@@ -21,8 +21,8 @@ from analysis.output.text_table import TextTable
 from analysis.records.read_records import FoundRecords
 from analysis.text import without_illegal_html
 
-# Limits on the content of the page, because a page about 10,000 cells must open on a phone. The page names the files that
-# have the complete data.
+# Limits on the content of the page, because a page about 10,000 cells must open on a phone. The page names the files
+# that have the complete data.
 MOST_FIGURES, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 1000, 300, 200
 MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 

@@ -26,7 +26,7 @@ ROLES = {
 
 
 def summary_lines(results: Results) -> Markup:
-    """Return a summary of the campaign: the numbers of cells, runs and claims, the time, and warnings for the reader."""
+    """Return a summary of the campaign: the numbers of cells, runs and claims, the time, and warnings."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]
     claims = results.tested[results.tested["pair"] == ""]

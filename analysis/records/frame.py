@@ -37,7 +37,8 @@ OF_KIND = ("role", "status", "reason", "cause")
 OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells with the main metric and with the keys by which cells are grouped.
 KEYS = ("kind", "figure", "unit", "better", "set_key", "series_key", "storage", "storage_name")
-# Columns that are used to decide which cells may be compared, or to group invalid runs. No table contains these columns.
+# Columns that are used to decide which cells may be compared, or to group invalid runs. No table file contains these
+# columns.
 OF_COMPARISON = ("looser_checks", "conditions", "cause")
 OF_BOUND = ("bound", "bound_share", "bound_by")
 OF_RECORD = (

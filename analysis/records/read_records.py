@@ -197,7 +197,8 @@ def _unread(fault: UnreadableError | None, home: Path) -> Iterator[SkippedRecord
     """Yield a `SkippedRecord` for ``campaign.json`` if it could not be read."""
     if fault:
         why = f"{fault}: each cell is judged by the limits of its last worker"
-        yield SkippedRecord(home / CAMPAIGN, why, "copy the file again from the machine of the campaign, or move it away")
+        cure = "copy the file again from the machine of the campaign, or move it away"
+        yield SkippedRecord(home / CAMPAIGN, why, cure)
 
 
 def _read(

@@ -60,7 +60,7 @@ def values_by_cell(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
 
 
 def median_and_range(groups: Any, figure: str) -> dict[str, Any]:
-    """Return three columns with the median, the minimum (`_min`) and the maximum (`_max`) of a metric per group of runs."""
+    """Return three columns with the median, minimum (`_min`) and maximum (`_max`) of a metric per group of runs."""
     values = groups[figure]
     return {figure: values.median(), f"{figure}_min": values.min(), f"{figure}_max": values.max()}
 
@@ -137,7 +137,7 @@ def _unlike(pairs: Sequence[tuple[Row, Row]], table: pd.DataFrame) -> Iterator[s
     names = [name for name in comparable.COLUMNS if name in table and name not in {"cell", "n_valid"}]
     words_of_facts: dict[tuple[Any, ...], str] = {}
     for pair in pairs:
-        # `id` replaces a dictionary here, because a dictionary cannot be hashed. Equal conditions are one shared object.
+        # A dictionary cannot be hashed, so its `id` is used. Equal conditions are one shared object with one `id`.
         facts = tuple(id(row[name]) if isinstance(row[name], dict) else row[name] for row in pair for name in names)
         if facts not in words_of_facts:
             words_of_facts[facts] = comparable.forbidding_differences(pair)

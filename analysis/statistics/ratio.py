@@ -75,7 +75,7 @@ def _low_end(before: tuple[Floats, Floats], after: tuple[Floats, Floats]) -> flo
 
 
 def redrawn_medians(values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Return all possible medians of n draws from the n values in ascending order, and the probability of each median."""
+    """Return all possible medians of n draws from the n values, in ascending order, and their probabilities."""
     ordered = np.sort(np.asarray(values, dtype="float64"))
     lower, upper, weights = middle_weights(len(ordered))
     medians, places = np.unique((ordered[lower] + ordered[upper]) / 2, return_inverse=True)
@@ -96,8 +96,8 @@ def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
     upper = lower + apart
     weights = np.zeros(lower.shape)
     if n % 2 == 0:
-        # The value at i is the largest value in the lower half of the draws, and the value at j is the smallest value in
-        # the upper half of the draws.
+        # The value at i is the largest value in the lower half of the draws, and the value at j is the smallest value
+        # in the upper half of the draws.
         largest = _log_largest(n)
         here = (apart > 0) & (upper < n)
         weights[here] = np.exp(_log_choices(n)[n // 2] + largest[lower[here]] + largest[n - 1 - upper[here]])

@@ -91,7 +91,7 @@ def add_missing_partners(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 
 
 def sort_as_in_paper(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
-    """Return the cells in the paper's order: by storage, then by the columns `place`, then cells with prefetch first."""
+    """Return the cells in the paper's order: by storage, then by the columns `place`, then with prefetch first."""
     order = cells["storage_name"].map(paper.storage_sort_key)
     by = ["order", "storage", *place, *(["prefetch"] if "prefetch" in cells else []), "cell"]
     ascending = [name != "prefetch" for name in by]
@@ -159,7 +159,10 @@ def with_status_of_drawing(cells: pd.DataFrame, place: list[str], figure: str) -
 
 
 def numbers_of_done_cells(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
-    """Return the frame with missing values in the columns `numbers`, `n_valid` and `unstable` of cells that are not done."""
+    """Return the frame, in which cells that are not done have missing values in some columns.
+
+    These are the columns `numbers`, `n_valid` and `unstable`.
+    """
     names = [*numbers, "n_valid", "unstable"]
     frame = frame.astype({"n_valid": "Int64"})
     frame[names] = frame[names].where(frame["status"] == "done")

@@ -153,7 +153,7 @@ def add_checkpoint_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 
 
 def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:
-    """Return for each cell the name of the device (as `dsk/<name>`) that has the snapshots of one storage of its target.
+    """Return for each cell the device (as `dsk/<name>`) that has the snapshots of one storage of its target.
 
     A cell without such a device is left out. `sources` are the columns of the frame of runs that name the device.
     """

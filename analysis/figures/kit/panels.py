@@ -465,12 +465,12 @@ def wrap_text(words: str, wide: float, size: float) -> str:
 
 
 def legend_columns(labels: Sequence[str], wide: float) -> int:
-    """Return the number of columns with which a legend fits into `wide` inches, at least 1."""
+    """Return the largest number of columns with which a legend fits into `wide` inches, at least 1."""
     size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
     beside = size * (rcParams["legend.handlelength"] + rcParams["legend.handletextpad"])
     widths = [beside + _points(label, size) for label in labels]
     for columns in range(len(labels), 1, -1):
-        taken = sum(max(each) for each in np.array_split(widths, columns))  # as matplotlib fills them
+        taken = sum(max(each) for each in np.array_split(widths, columns))  # matplotlib fills columns in this way
         if taken + size * rcParams["legend.columnspacing"] * (columns - 1) <= wide * POINTS_PER_INCH:
             return columns
     return 1

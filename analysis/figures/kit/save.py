@@ -155,18 +155,18 @@ def _umask() -> int:
 
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-# The SVG contains texts and no outlines of letters, so that a reader can search and copy the texts. Texts also need only
-# a quarter of the bytes of outlines. If a machine does not have DejaVu Sans, Verdana is used, which is equally wide.
-# Other fonts are narrower.
+# The SVG contains texts and no outlines of letters, so that a reader can search and copy the texts. Texts also need
+# only a quarter of the bytes of outlines. If a machine does not have DejaVu Sans, Verdana is used, which is equally
+# wide. Other fonts are narrower.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 def inline_svg(figure: Figure, name: str, label: str) -> Markup:
     """Return a figure as an `<svg>` element for the report page. Equal figures give equal bytes.
 
-    The SVG has no title and no caption, because the page shows them as text. The SVG has no style sheet, because a style
-    sheet would apply to the whole page. The page sets the size of the SVG. The CSS variable `--points` has the width at
-    which letters are as large as on paper.
+    The SVG has no title and no caption, because the page shows them as text. The SVG has no style sheet, because a
+    style sheet would apply to the whole page. The page sets the size of the SVG. The CSS variable `--points` has the
+    width at which letters are as large as on paper.
 
     Parameters
     ----------
