@@ -29,7 +29,7 @@ Each verb has --help. To analyse a folder that has the name of a verb, write its
 
 exit codes: 0 all records were read, 1 some record was skipped, 2 wrong usage
 
-A median is made from valid measured runs only. The report lists every other run with the reason.
+A median is made from valid measured runs only. The report lists invalid and failed runs with the reason.
 """
 
 

@@ -54,7 +54,7 @@ def _fields(column: pd.Series[Any]) -> list[str]:
         return [*map(_field, column)]
     else:
         places, values = pd.factorize(column)
-        fields = [*map(_field, values.tolist()), ""]  # the index of a missing value is -1: the empty field
+        fields = [*map(_field, values.tolist()), ""]  # a missing value has the index -1, the empty field
     return [fields[place] for place in places.tolist()]
 
 

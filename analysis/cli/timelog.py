@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--compute",
         metavar="ACTION",
-        help="another action is exposed while this action does not run (default: compute)",
+        help="the time of other actions is exposed only while this action does not run (default: compute)",
     )
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write the events as CSV with NERSC's nine columns")
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")

@@ -69,7 +69,7 @@ def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, P
 
     def frame(name: str, each: pd.DataFrame) -> pd.DataFrame:
         key = each["set_key"].iloc[0]
-        known[key] = known.get(key) or _frames(each, drawn, folders)  # all figures share one reading of a profile
+        known[key] = known.get(key) or _frames(each, drawn, folders)  # each profile is read only once for all figures
         return known[key][name]
 
     charts = []

@@ -132,7 +132,7 @@ def _worst(found: Mapping[str, Any]) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as a text of ranges, for example `0–3, 7`."""
+    """Return sorted numbers as a text, in which consecutive numbers are written as a range."""
     present = {*numbers}
     starts = [number for number in numbers if number - 1 not in present]
     ends = [number for number in numbers if number + 1 not in present]

@@ -38,7 +38,7 @@ PROVES = {
     "unstolen": "the hypervisor took no more processor time (cores) than the limit",
     "same_conditions": "all other conditions that can change the speed were the same as in the first run that counts",
     "checkpoints_durable": "every snapshot could be read back without a difference, and its bytes reached the devices",
-    "below_peak": "the throughput was not above the speed of the storage without TensorFlow",
+    "below_peak": "the throughput was not above the speed of the storage alone",
     "reached_device": "the written bytes reached the device during the run",
     "finite_loss": "the loss of every training step was a finite number",
     "profile_complete": "the profile lost no call, and has all reads that the kernel and the run counted",

@@ -82,7 +82,7 @@ _BY_CONTENT: dict[bytes, Settings] = {}
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings as a flat dictionary with keys such as `dataset.name`.
 
-    A list becomes JSON text, because a list cannot be hashed.
+    A list becomes JSON text, so that the values of two cells can be compared.
     """
     plain = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat_items(settings))
     return {intern(name): intern(value) if isinstance(value, str) else value for name, value in plain}

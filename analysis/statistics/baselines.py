@@ -1,4 +1,4 @@
-"""Compare cells with baselines, which measure the speed of a storage without TensorFlow."""
+"""Compare cells with baselines, which measure the speed of a storage alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from analysis.text import DASH
 ACCESS, RANDOM = "benchmark.access", "random_read"
 # The access patterns of the baselines with which a cell is compared. The first measured pattern is used.
 PEAKS = (RANDOM, "read")
-# The name of this project's own engine, which has no version. Other engines record their version.
+# The name of this project's own engine. For any other engine, the recorded version also contains the engine's name.
 OWN_ENGINE = "builtin"
 # The columns that are needed to find the baseline of a cell, and to compare the cell's speed with this baseline.
 OF_A_BASELINE = (
