@@ -35,8 +35,8 @@ LOOKS = (
 )  # fmt: skip
 IN_A_ROW, LEAST = 4, 2
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# The measured sizes get ticks only if each size is at least this many times the next smaller size, because the labels of
-# the ticks would overlap otherwise.
+# The measured sizes get ticks only if each size is at least this many times the next smaller size, because the labels
+# of the ticks would overlap otherwise.
 CLOSE = 2.0
 
 

@@ -24,7 +24,7 @@ LIST_NAME = ".written-by-analysis"
 
 
 def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
-    """Print a warning and a hint for each of the first `MOST_NOTES` skipped records, then the number of further records.
+    """Print a warning and a hint for each of the first `MOST_NOTES` skipped records, then how many more there are.
 
     Raises
     ------
