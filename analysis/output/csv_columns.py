@@ -21,7 +21,7 @@ benchmark: name of the benchmark
 benchmark_version: version of the benchmark; cells of different versions are never compared
 """
 _MEDIANS = """\
-status: status of the cell: done, running, invalid or failed
+status: status of the cell: done, unfinished, invalid or failed
 reason: reason why the cell is not done
 bound: resource that limits the speed of the cell, as one word
 bound_share: share of the time, or share of the resource's capacity, from which `bound` follows
