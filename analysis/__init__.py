@@ -1,6 +1,7 @@
-"""The analysis makes medians and charts from records; it imports no TensorFlow and no Hydra.
+"""Make medians, charts and reports from the records of a campaign, without TensorFlow and Hydra.
 
-`analysis.load("results")` returns the cells of a campaign as a pandas frame, `analysis.runs("results")` its runs.
+`analysis.load("results")` returns a pandas frame with one row per cell of the campaign in `results`.
+`analysis.runs("results")` returns a pandas frame with one row per run of this campaign.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "runs"]
 
-# `python -m analysis` puts the current folder, which may hold a `numpy.py`, first on the path: it is removed here.
+# `python -m analysis` puts the current folder first on `sys.path`. A file `numpy.py` in the current folder would then
+# be imported instead of NumPy, so the current folder is removed from `sys.path`.
 if sys.argv[:1] == ["-m"] and (sys.flags.safe_path or f"{sys.path[0]}/analysis" not in __path__):
     os.environ["PYTHONSAFEPATH"] = "1"  # for child processes
     if not sys.flags.safe_path:
@@ -22,7 +24,10 @@ if sys.argv[:1] == ["-m"] and (sys.flags.safe_path or f"{sys.path[0]}/analysis" 
 
 
 def __getattr__(name: str) -> Any:
-    """Return `load` or `runs`; pandas is imported only when one of them is first used."""
+    """Return the function `load` or `runs`.
+
+    pandas is imported only when `load` or `runs` is first used, so that `import analysis` is fast.
+    """
     if name in __all__:
         from analysis import frames  # noqa: PLC0415
 

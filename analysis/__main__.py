@@ -1,4 +1,4 @@
-"""`python -m analysis RECORDS_DIR [--out DIR]`: tables and figures from records on disk; other verbs: `VERBS`."""
+"""Run `python -m analysis`: make tables and figures from the records of a campaign, or run a verb (`VERBS`)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ VERBS = {
     "verdicts": "analysis.cli.claims",
 }
 EPILOG = """\
-python -m analysis compare A B        two campaigns cell by cell
-python -m analysis verdicts [FOLDER]  each claim of a paper and what was measured
-python -m analysis profile FILE…      which POSIX calls a program made, by profiles and Darshan logs
-python -m analysis timelog FILE…      what took how long in a run, by its time logs
-python -m analysis trace FILE…        where the time of steps went, by TensorFlow's own traces
-python -m analysis mlperf DIR…        is a published run of MLPerf Storage what its ranks' steps say
-Each has --help. A folder of one of these names is written ./compare.
+python -m analysis compare A B        compare two campaigns cell by cell
+python -m analysis verdicts [FOLDER]  compare each claim of a paper with the measurements
+python -m analysis profile FILE…      list the POSIX calls of a program, from profiles or Darshan logs
+python -m analysis timelog FILE…      list the duration of each action in a run, from time logs
+python -m analysis trace FILE…        show how training steps spent their time, from TensorFlow's traces
+python -m analysis mlperf DIR…        recompute a published result of MLPerf Storage from its step times
+Each verb has --help. To analyse a folder that has the name of a verb, write its path: ./compare
 
-exit codes: 0 all records read, 1 some record was skipped, 2 wrong usage
+exit codes: 0 all records were read, 1 some record was skipped, 2 wrong usage
 
-Only valid measured runs enter a median; everything else is listed with its reason.
+A median is made from valid measured runs only. The report lists invalid and failed runs with the reason.
 """
 
 
 def parser() -> ProgramParser:
-    """Return the parser of the command line."""
+    """Return the parser for the arguments of `python -m analysis RECORDS_DIR`."""
     about = "Make the tables, the figures and the report of a campaign from its records."
     made = parser_of("python -m analysis", about, EPILOG)
     made.add_argument(
@@ -45,12 +45,12 @@ def parser() -> ProgramParser:
     )
     made.add_argument("--out", metavar="DIR", type=Path, help="put report.html, figures/ and tables/ here")
     made.add_argument(
-        "--junit", metavar="FILE", type=Path, help="write the verdicts on the paper's claims as JUnit's XML"
+        "--junit", metavar="FILE", type=Path, help="write the verdicts on the paper's claims as a JUnit XML file"
     )
     made.add_argument(
         "--version", action="version", version=f"%(prog)s {installed_version()}", help="print the version"
     )
-    made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
+    made.add_argument("--quiet", action="store_true", help="print only the paths of the written files")
     return made
 
 
@@ -62,15 +62,16 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(words)
 
     def work() -> int:
-        from analysis.processes import Helpers  # noqa: PLC0415 - not for --help
+        from analysis.processes import Helpers  # noqa: PLC0415 - keeps --help fast
         from analysis.records.read_records import read_records  # noqa: PLC0415
 
         with Helpers() as artists:
 
             def prepare() -> None:
-                """Import pandas and matplotlib, as slow as reading 2,000 records, while other processes read.
+                """Import pandas and matplotlib while other processes read the records.
 
-                The processes that draw are forked afterwards: they inherit the imports, but no records.
+                These imports take as long as reading 2,000 records. The processes that draw charts are forked after the
+                imports, so that these processes inherit the imported modules but no records.
                 """
                 importlib.import_module("analysis.cli.report")
                 artists.start()

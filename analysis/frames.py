@@ -23,9 +23,9 @@ from jobs.model.results import METRICS
 
 
 def medians_and_runs(folder: Path, found: FoundRecords) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the medians and runs (see `frames_of_records`) of a folder, and print which records cannot be read.
+    """Return the frame of medians and the frame of runs (see `frames_of_records`) for the records found in a folder.
 
-    Raises AnalysisError if no record can be read.
+    Prints a warning for each record that cannot be read. Raises AnalysisError if no record can be read.
     """
     warn_of_skipped(found, folder)
     with garbage_collection_off():
@@ -33,11 +33,11 @@ def medians_and_runs(folder: Path, found: FoundRecords) -> tuple[pd.DataFrame, p
 
 
 def frames_of_records(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the medians of the records, one row per cell with all derived columns, and the frame of runs.
+    """Return the frame of medians, which has one row per cell with all derived columns, and the frame of runs.
 
-    The `runs` of each record lose their metrics, which are now in the frame of runs.
+    The metrics are deleted from each record in `records` to free memory, because the frame of runs has the metrics.
     """
-    runs = add_agreement(runs_frame(records), {each.cell: each.folder for each in records})
+    runs = add_agreement(runs_frame(records), {record.cell: record.folder for record in records})
     for record in records:
         record.runs.release()
     table = add_checkpoint_columns(add_training_columns(add_statistics(cells_frame(records), runs), runs), runs)
@@ -45,10 +45,10 @@ def frames_of_records(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataF
 
 
 def load(folder: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the frame of cells: one row per cell with its settings, medians, speed limit (`bound`) and checks.
+    """Return the frame of cells, which has one row per cell: settings, medians, limiting resource (`bound`) and checks.
 
-    The columns are those of `tables/medians.csv`: of a metric such as `images_per_s` the median over the valid measured
-    runs, with `_min` and `_max`.
+    The frame has the columns of `tables/medians.csv`. The column of a metric such as `images_per_s` has the median over
+    the valid measured runs. The columns `images_per_s_min` and `images_per_s_max` have the minimum and the maximum.
 
     Parameters
     ----------
@@ -58,32 +58,32 @@ def load(folder: str | os.PathLike[str]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `attrs["units"]` has the unit of each metric by its column, `attrs["skipped"]` the records that cannot be read,
-        each with the reason.
+        `attrs["units"]` maps the column of each metric to the unit of the metric. `attrs["skipped"]` maps the path of
+        each record that cannot be read to the reason.
 
     Raises
     ------
     analysis.errors.AnalysisError
-        If there is no such folder, or no record in it that can be read.
+        If the folder does not exist, or if the folder has no record that can be read.
     """
     return _frames(folder)[0]
 
 
 def runs(folder: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the frame of runs: one row per run with its raw metrics and the result of each check.
+    """Return the frame of runs, which has one row per run: settings, raw metrics and the result of each check.
 
-    The columns are those of `tables/runs.csv`. Parameters, `attrs` and errors are those of `load`.
+    The frame has the columns of `tables/runs.csv`. The parameter, `attrs` and the errors are the same as for `load`.
     """
     return _frames(folder)[1]
 
 
 def _frames(folder: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     found = read_records(Path(folder))
-    skipped = {str(each.path): each.why for each in found.skipped}
+    skipped = {str(record.path): record.why for record in found.skipped}
     if not found.records:
         path, why = next(iter(skipped.items()))
-        message = f"none of the {len(skipped)} records in {folder} can be read; the first, {path}, {why}"
-        raise AnalysisError(message, f"python -m analysis {folder} names each with its cure")
+        message = f"none of the {len(skipped)} records in {folder} can be read: for example, {path} {why}"
+        raise AnalysisError(message, f"run `python -m analysis {folder}`, which prints the cure for each record")
     frames = without_internal_columns(*frames_of_records(found.records))
     for frame in frames:
         units = {f"{name}{end}": metric.unit for name, metric in METRICS.items() for end in ("", "_min", "_max")}

@@ -1,7 +1,7 @@
-"""Our names for the paper's programs and storages, and the paper's order of storages.
+"""Names of the benchmarks and storages of the paper, and the order of the storages in the paper.
 
-Chien et al., "Characterizing Deep-Learning I/O Workloads in TensorFlow", PDSW-DISCS 2018; its numbers, and those of
-others, stand with their claims (`analysis/claims`).
+The paper is Chien et al., "Characterizing Deep-Learning I/O Workloads in TensorFlow", PDSW-DISCS 2018. The numbers of
+this paper and of other papers are in `analysis/claims`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from analysis.records.settings import plain_storage_name
 
 BENCHMARKS = MICRO, APPLICATION, BASELINE = "micro", "alexnet", "baseline"
 BURST_BUFFER = "burst_buffer"
-# The order of the devices in Section IV and in the figures.
+# The storages in the order of the paper's Section IV and of its figures.
 STORAGES = ("hdd", "ssd", "optane", BURST_BUFFER, "lustre")
 
 
 def storage_sort_key(storage: str) -> tuple[int, str]:
-    """Return a sort key: the paper's storages in the paper's order, then all others by name."""
+    """Return a sort key for storages: first the paper's storages in `STORAGES` order, then other storages by name."""
     name = plain_storage_name(storage)
     return (STORAGES.index(name) if name in STORAGES else len(STORAGES), storage)

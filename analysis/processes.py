@@ -1,4 +1,4 @@
-"""Helper processes that share long work with this process."""
+"""Spread long work over this process and helper processes."""
 
 from __future__ import annotations
 
@@ -20,30 +20,35 @@ from analysis.errors import AnalysisError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Task = tuple[Callable[[Any], Any], Sequence[Any]]
-"""The function to call with each job, and the jobs."""
+"""A function and the jobs: the function is called once with each job as the argument."""
 
 MOST = 4
-# A process that is spawned imports pandas and matplotlib anew, which takes two seconds; macOS has libraries that do not
-# outlive a fork.
+"""The maximum number of processes that share the work, this process included."""
+# Helpers are forked on Linux, because a spawned process needs two seconds to import pandas and matplotlib again.
+# Helpers are spawned on macOS, where some system libraries do not work in a forked process.
 _CONTEXT: Any = get_context("fork" if sys.platform == "linux" else "spawn")
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Helpers:
-    """Helper processes that run from `start` to the end of the context and share the memory that exists at `start`.
+    """Helper processes that run from the call of `start` to the end of the `with` block.
 
-    They need no thread of this process, so that more can be forked at any time. A helper takes the next job as soon as
-    it has finished one, and does not wait until its result is fetched.
+    The helpers share the memory that exists when `start` is called. This process uses no threads for the helpers, so
+    that this process can be forked again at any time. A helper that has finished a job takes the next job at once,
+    before this process fetches the result.
     """
 
     def __init__(self) -> None:
-        self._begun: Any = None  # how many jobs were begun, in memory that all processes share
+        self._begun: Any = None  # the number of jobs that were begun, in memory that all processes share
         self._processes: list[Any] = []
         self._pipes: list[connection.Connection] = []
 
     def start(self, task: Task | None = None) -> None:
-        """Start a helper for each processor but one (at most `MOST` - 1); without a task they wait for `send`."""
-        gc.freeze()  # existing objects stay: no process searches them for garbage
+        """Start one helper per processor except for one processor, at most `MOST` - 1 helpers.
+
+        Helpers that are started without a task wait until `send` is called.
+        """
+        gc.freeze()  # no process needs to search the existing objects for garbage, because they are not deleted
         others = min(processor_count(), MOST) - 1
         self._begun = _CONTEXT.Value("l", 0) if others else None
         for _ in range(others):
@@ -65,13 +70,13 @@ class Helpers:
         return bool(self._processes)
 
     def send(self, task: Task) -> None:
-        """Send the task, pickled, to the helpers; raise AnalysisError if one of them was killed."""
+        """Pickle the task and send it to all helpers; raise AnalysisError if a helper was killed."""
         with _reported():
             for pipe in self._pipes:
                 pipe.send(task)
 
     def results(self, task: Task) -> Iterator[Any]:
-        """Run the jobs that no helper has begun, then yield the results of all jobs in order.
+        """Run the jobs that no helper has begun, then yield the results of all jobs in the order of the jobs.
 
         Raises AnalysisError if a helper was killed.
         """
@@ -86,7 +91,7 @@ class Helpers:
             yield done.pop(place)
 
     def _collect(self, done: dict[int, Any], timeout_s: float | None) -> None:
-        """Add the results that have arrived; raise the error of a job that failed."""
+        """Add the results that helpers have sent to `done`; raise the error of a job that failed."""
         ready: Sequence[Any] = connection.wait(self._pipes, timeout_s)
         for pipe in ready:
             with _reported():
@@ -100,10 +105,13 @@ class Helpers:
 def spread_jobs(
     work: Callable[[Job], Result], jobs: Sequence[Job], worth: int, helpers: Helpers | None = None
 ) -> Iterator[Iterator[Result]]:
-    """Yield an iterator over the results of all jobs, in order; from `worth` jobs on, helper processes take part.
+    """Yield an iterator over the results of all jobs, in the order of the jobs.
 
-    Helpers begin at once, this process when the first result is fetched: it can do other work before. They are the
-    waiting `helpers`, or else new processes, which inherit the task instead of receiving it.
+    If there are at least `worth` jobs, helper processes run jobs too. Helper processes begin at once. This process
+    begins when the first result is fetched, so that this process can do other work before.
+
+    The jobs are sent to the processes in `helpers`, which wait for a task. If `helpers` is None, new processes are
+    started, which inherit the task from this process.
     """
     task = work, jobs
     if len(jobs) < worth or processor_count() == 1 or (helpers is not None and not helpers):
@@ -124,7 +132,10 @@ def processor_count() -> int:
 
 @contextmanager
 def garbage_collection_off() -> Iterator[None]:
-    """Switch garbage collection off within the context, which makes millions of lasting objects; ignore these later."""
+    """Switch garbage collection off inside the `with` block, which creates millions of objects and deletes few.
+
+    After the block, garbage collection ignores the objects that exist then (`gc.freeze`).
+    """
     gc.disable()
     try:
         yield
@@ -135,7 +146,7 @@ def garbage_collection_off() -> Iterator[None]:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Raise AnalysisError if a helper process is gone."""
+    """Raise AnalysisError if the pipe to a helper process is closed, which means that the helper was killed."""
     try:
         yield
     except (EOFError, ConnectionError) as error:
@@ -143,16 +154,17 @@ def _reported() -> Iterator[None]:
 
 
 def _next(begun: Any) -> int:
-    """Return the index of the first job that nobody has begun."""
+    """Return the index of the first job that no process has begun, and count this job as begun."""
     with begun.get_lock():
         begun.value += 1
         return int(begun.value) - 1
 
 
 def _help(pipe: connection.Connection, begun: Any, task: Task | None) -> None:
-    """Run the jobs of a task in this helper; send the index of each job with its result or its error.
+    """Run jobs of a task in this helper process, and send the index and the result or error of each job.
 
-    Ctrl-C is handled by the parent process; on Linux the helper ends when the parent is killed.
+    The helper ignores Ctrl-C, because the parent process handles Ctrl-C. On Linux the helper ends when the parent
+    process is killed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
@@ -164,7 +176,7 @@ def _help(pipe: connection.Connection, begun: Any, task: Task | None) -> None:
     while (place := _next(begun)) < len(jobs):
         try:
             results.put(pickle.dumps((place, work(jobs[place]), None), 5))
-        except Exception as error:  # noqa: BLE001 - the process that waits for the result raises it
+        except Exception as error:  # noqa: BLE001 - the parent process raises the error
             results.put(pickle.dumps((place, None, error)))
     signal.pause()
 

@@ -1,4 +1,7 @@
-"""A frame as CSV that a spreadsheet can open: full precision, Unix line ends, UTF-8; missing values are empty."""
+"""Convert a pandas frame to CSV that a spreadsheet program can open.
+
+Numbers have full precision, lines end with LF, and the encoding is UTF-8. A missing value becomes an empty field.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,20 @@ from numpy.typing import NDArray
 
 from analysis.text import ACTIVE, visible
 
-AT_ONCE = 4000  # rows
+AT_ONCE = 4000  # rows per piece of CSV, so that the CSV of a large frame is never in memory as a whole
 
 
 def frame_as_csv(frame: pd.DataFrame) -> bytes:
     r"""Return a frame as CSV.
 
-    Unprintable characters are written as escapes (`\x1b`), bytes of a file name that are no text as `\udc80` to
-    `\udcff`. A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    An unprintable character is written as an escape (`\x1b`). A byte of a file name that is not valid UTF-8 is written
+    as `\udc80` to `\udcff`. A text that a spreadsheet program would read as a formula gets an apostrophe in front.
     """
     return b"".join(csv_parts(frame))
 
 
 def csv_parts(frame: pd.DataFrame) -> Iterator[bytes]:
-    """Yield the CSV of a frame in pieces of many lines."""
+    """Yield the CSV of a frame in pieces: first the header line, then the lines of up to `AT_ONCE` rows."""
     yield _encoded([",".join(_field(str(name)) for name in frame)])
     for start in range(0, len(frame), AT_ONCE):
         rows = frame.iloc[start : start + AT_ONCE]
@@ -35,19 +38,23 @@ def _encoded(lines: Any) -> bytes:
 
 
 def _fields(column: pd.Series[Any]) -> list[str]:
-    """Return the values of a column as CSV fields; each distinct value is formatted once, as most are equal."""
+    """Return the values of a column as CSV fields.
+
+    Most values of a column are equal, so each distinct value is formatted only once.
+    """
     places: NDArray[Any]
-    if column.dtype == "float64":  # by their bits, for 0.0 equals -0.0
+    if column.dtype == "float64":  # the bits of the numbers are compared, because 0.0 equals -0.0
         places, bits = pd.factorize(column.to_numpy().view("int64"))
         fields = ["" if text == "nan" else text for text in map(repr, bits.view("float64").tolist())]
     elif isinstance(column.dtype, pd.CategoricalDtype):
         places = column.cat.codes.to_numpy()
         fields = [*map(_field, column.cat.categories), ""]
-    elif column.dtype == object and set(map(type, column)) - {str, type(None)}:  # 1 equals True, and a list has no hash
+    elif column.dtype == object and set(map(type, column)) - {str, type(None)}:
+        # `pd.factorize` cannot distinguish 1 from True, and cannot hash a list: each value is formatted.
         return [*map(_field, column)]
     else:
         places, values = pd.factorize(column)
-        fields = [*map(_field, values.tolist()), ""]  # of a missing value the place is -1
+        fields = [*map(_field, values.tolist()), ""]  # a missing value has the index -1, the empty field
     return [fields[place] for place in places.tolist()]
 
 

@@ -1,1 +1,1 @@
-"""The claims of papers as data, and the code that compares our cells with them."""
+"""List the claims of papers as data, and compare these claims with the cells of a campaign."""

@@ -1,4 +1,4 @@
-"""The sets of cells and runs that the verdicts on claims rest on."""
+"""Select the sets of cells for which the claims of papers are tested."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from analysis.statistics.comparable import COLUMNS, FEWEST_RUNS
 from analysis.statistics.medians import counted_runs, values_by_cell
 from analysis.statistics.training import CONTROL
 
-# A cell: the row of its medians (`EVIDENCE`), with `name`: its storage as the paper calls it.
+# A cell is a row of the table of medians with the columns `EVIDENCE`. `name` is the name of the storage in the paper.
 Cell = Mapping[str, Any]
 Values = Mapping[str, Sequence[float]]
-"""Per cell, the values of a metric in its runs."""
+"""A mapping from a cell id to the values of a metric in the runs of the cell."""
 
 PREPROCESS, RATE, READ_MB, WALL = "benchmark.preprocess", "images_per_s", "read_mb_per_s", "wall_s"
 BLOCKED = "snapshot_blocked_s"
@@ -44,7 +44,7 @@ EVIDENCE = ["benchmark", "status", "storage", "threads", "prefetch", "unstable",
 
 @dataclass(frozen=True)
 class Evidence:
-    """All measurements: a table of medians (one row per cell) and one of runs, as for `figures.all.chart_specs`."""
+    """All measurements of a campaign: the frame of medians (`table`, one row per cell) and the frame of runs."""
 
     table: pd.DataFrame
     runs: pd.DataFrame
@@ -53,27 +53,28 @@ class Evidence:
 
     @cached_property
     def trained(self) -> pd.DataFrame:
-        """The cells of the mini-application (`analysis.statistics.selection.training_cells`)."""
+        """The rows of the training cells that `analysis.statistics.selection.training_cells` selects."""
         return selection.training_cells(self.table)
 
     @cached_property
     def peaks(self) -> Mapping[str, Cell]:
-        """The fastest baseline of each storage, if it read with a cold cache, by the key that cells share with it."""
+        """The fastest baseline of each storage by `baseline_key`, if this baseline read with a cold page cache."""
         best = fastest_baselines(rows_of(self.table, OF_A_BASELINE)) if ACCESS in self.table else {}
         names = {row["cell"]: key for key, row in best.items()}
         rows = self.table[self.table["cell"].isin(names) & (self.table["cache"] == "cold")] if names else self.table[:0]
         return {names[cell["cell"]]: cell for cell in cells_of(rows)}
 
     def sets(self, cells: Callable[[Evidence], Iterable[CellSet]]) -> list[CellSet]:
-        """Return the sets that the function `cells` selects; it is called once only."""
+        """Return the sets that the function `cells` selects. The function is called only once, its result is cached."""
         if cells not in self._sets:
             self._sets[cells] = list(cells(self))
         return self._sets[cells]
 
     def values(self, metric: str, *, zeros: bool = False) -> Values:
-        """Return per cell the values of a metric in its valid measured runs: values above 0, with `zeros` all.
+        """Return for each cell the values of a metric in the valid measured runs of the cell.
 
-        The metric `a/b` is the metric `a` divided by `b`, run by run.
+        Values of 0 or less are left out if `zeros` is false. The metric `a/b` is the metric `a` divided by the metric
+        `b`, run by run.
         """
         if (metric, zeros) not in self._values:
             self._values[metric, zeros] = self._of_runs(metric, zeros=zeros)
@@ -93,10 +94,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class CellSet:
-    """Done cells that differ only in what a claim compares.
+    """Cells with the status "done" that differ only in the settings that a claim compares.
 
-    `about` says in words what the cells share, `facts` are their common settings, `asked` is the number of planned
-    places (storage and number of threads). `alone`: its cells have nothing to compare with, but those of other sets do.
+    `about` describes the common settings in words, and `facts` has these settings. `asked` is the number of planned
+    combinations of storage and number of threads. `alone` is true if the cells of this set cannot be compared with each
+    other, although another set has cells that can be compared.
     """
 
     about: str
@@ -107,12 +109,12 @@ class CellSet:
     alone: bool = False
 
     def values(self, metric: str, *, zeros: bool = False) -> Values:
-        """Return per cell the values of a metric in its runs (see `Evidence.values`)."""
+        """Return for each cell the values of a metric in the runs of the cell (see `Evidence.values`)."""
         return self.evidence.values(metric, zeros=zeros)
 
 
 def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
-    """Return the cells of the done rows; columns that a benchmark does not have are empty."""
+    """Return the rows with the status "done" as cells. A column that a benchmark does not have is empty."""
     columns = list(dict.fromkeys([*EVIDENCE, *COLUMNS, *more]))
     done = rows[rows["status"] == "done"].reindex(columns=columns).astype({"unstable": object})
     texts = ["accelerator", "site"]
@@ -131,10 +133,11 @@ def cell_sets(  # noqa: PLR0913
     apart: bool = True,
     prefix: str = "",
 ) -> Iterator[CellSet]:
-    """Yield one set per group of rows: its done cells that have the metric, at most one cell per place.
+    """Yield one set of cells per group of rows.
 
-    `more` are additional columns of the cells. The settings in `without` are left out of a set's `about`; with `apart`
-    the settings that distinguish the sets are in it.
+    A set has the done cells that have the metric, with at most one cell per storage and number of threads. `more` names
+    additional columns of the cells. The description `about` of a set does not contain the settings in `without`. If
+    `apart` is true, `about` contains the settings that distinguish the sets.
     """
     if not groups:
         return
@@ -151,26 +154,27 @@ def cell_sets(  # noqa: PLR0913
 
 
 def emulated_parts(cell: Cell) -> list[str]:
-    """Return the emulated parts of a cell: its accelerator, a storage, a checkpoint target."""
+    """Return the names of the emulated parts of a cell, for example `accelerator`, `storage` or `checkpoint.fast`."""
     facts = cell["series_key"].facts
     parts = ["accelerator"] if facts.get("accelerator.name") == "emulated" else []
     return parts + [name.rpartition(".")[0] for name, value in facts.items() if name.endswith(".emulated") and value]
 
 
 def model_names(cells: Iterable[Cell]) -> list[str]:
-    """Return the names of the models that serve all storages of these cells; empty if a storage is no model.
+    """Return the models that emulate the storages of these cells, or an empty list if a storage is not a model.
 
-    A model is as fast in a small experiment as in a large one, so it can be compared with the paper's numbers of a
-    storage at any size; a training's numbers depend on its size. A verdict on it says nothing about hardware.
+    A storage model is as fast in a small experiment as in a large experiment. Numbers of a model can thus be compared
+    with the paper's numbers of a storage at any size of the experiment. Numbers of a training cannot be compared at any
+    size, because these numbers depend on the size. A verdict on a model says nothing about hardware.
     """
     of_cells = [model_texts(cell["series_key"].facts) for cell in cells]
     return list(dict.fromkeys(model for one in of_cells for model in one)) if of_cells and all(of_cells) else []
 
 
 def neighbouring_pairs(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cell]]:
-    """Return pairs of cells with neighbouring values on an axis; a value that several cells have is left out.
+    """Return pairs of cells with neighbouring values on an axis, where an axis is a setting such as `threads`.
 
-    Of several cells with one value it is unknown which one to compare.
+    A value that several cells have is left out, because it is unknown which of these cells to compare.
     """
     line = list(cells)
     counts = Counter(cell[axis] for cell in line)
@@ -178,7 +182,10 @@ def neighbouring_pairs(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cel
 
 
 def baseline_sets(evidence: Evidence, access: str) -> Iterator[CellSet]:
-    """Yield sets of the baselines with one access that share all settings; those that read must have a cold cache."""
+    """Yield sets of baselines that have this access pattern and the same settings except threads and storage.
+
+    Baselines that read must have a cold page cache.
+    """
     table = evidence.table
     if ACCESS in table:
         rows = table[is_baseline(table) & (table[ACCESS] == access)]
@@ -187,7 +194,7 @@ def baseline_sets(evidence: Evidence, access: str) -> Iterator[CellSet]:
 
 
 def whole_benchmark_set(evidence: Evidence, benchmark: str) -> Iterator[CellSet]:
-    """Yield one set: all cells of a benchmark with at least `FEWEST_RUNS` runs, without controls."""
+    """Yield one set: all cells of a benchmark that have at least `FEWEST_RUNS` valid runs and are not controls."""
     table = evidence.table
     rows = table[(table["benchmark"] == benchmark) & (table["n_valid"] >= FEWEST_RUNS)]
     rows = rows[rows[CONTROL].fillna("none") == "none"] if CONTROL in rows else rows
@@ -195,7 +202,10 @@ def whole_benchmark_set(evidence: Evidence, benchmark: str) -> Iterator[CellSet]
 
 
 def pipeline_sets(evidence: Evidence) -> Iterator[CellSet]:
-    """Yield sets of cells of the micro-benchmark with a cold cache that differ in storage, threads and pipeline."""
+    """Yield sets of micro-benchmark cells with a cold page cache, which differ in storage, threads and pipeline.
+
+    The pipeline is with preprocessing (Fig 4) or without preprocessing (Fig 5).
+    """
     table = evidence.table
     if {PREPROCESS, "threads", "cache"} <= set(table):
         counts = table["threads"].map(lambda threads: type(threads) is int)
@@ -208,33 +218,40 @@ def pipeline_sets(evidence: Evidence) -> Iterator[CellSet]:
 
 
 def _unsaved(evidence: Evidence, axis: str) -> pd.DataFrame:
-    """Return the rows of the trainings that save no snapshots, in the paper's order."""
+    """Return the rows of training cells that save no snapshots, with storages in the paper's order."""
     rows = selection.cells_without_snapshots(evidence.trained)
     return selection.sort_as_in_paper(rows, [axis]) if len(rows) else rows
 
 
 def prefetch_sets(evidence: Evidence) -> Iterator[CellSet]:
-    """Yield sets of trainings that differ in storage, threads and prefetch (0 or one other number of batches)."""
+    """Yield sets of training cells that differ in storage, threads and prefetch.
+
+    In a set, prefetch is either 0 or one other number of batches.
+    """
     sets, several = {}, []
     for key, cells in selection.sets_of_settings(_unsaved(evidence, "threads"), {"prefetch"}).items():
         for ahead in sorted(set(cells["prefetch"]) - {0}) or [1]:
             held = reduced_set_key(key, frozenset(), (("prefetch", ahead),))
             sets[held] = cells[cells["prefetch"].isin([0, ahead])]
             several.append(min(cells["storage"].nunique(), cells["threads"].nunique()) > 1)
-    # Fig. 7's cells are sets with one thread count: if other sets can be compared, these need not say that they cannot.
+    # The cells of Fig. 7 make sets with a single thread count, which cannot be compared. If other sets can be compared,
+    # no verdict is needed for the sets of Fig. 7.
     for group, comparable in zip(cell_sets(evidence, sets, WALL, OF_TRAINING), several, strict=True):
         yield replace(group, alone=any(several) and not comparable)
 
 
 def batch_size_sets(evidence: Evidence) -> Iterator[CellSet]:
-    """Yield sets of trainings that differ in storage, batch size and prefetch."""
+    """Yield sets of training cells that differ in storage, batch size and prefetch."""
     sets = selection.batch_sets(_unsaved(evidence, "batch_size"))
     sets = {key: cells for key, cells in sets.items() if len(set(cells["batch_size"])) > 1}
     yield from cell_sets(evidence, sets, RATE, ["batch_size"], without={"prefetch", "batch_size", "iterations"})
 
 
 def checkpoint_sets(evidence: Evidence) -> Iterator[CellSet]:
-    """Yield sets of trainings that differ only in the checkpoint target and stand still while a snapshot is saved."""
+    """Yield sets of training cells that differ only in the checkpoint target.
+
+    Only trainings that stop while a snapshot is saved (`checkpoint.mode=sync`) are selected.
+    """
     sets = selection.saving_sets(evidence.trained, (*selection.HOW, *selection.MODE))
     sets = {key: cells for key, cells in sets.items() if key.facts["checkpoint.mode"] == "sync"}
     blocked = evidence.values(BLOCKED)
@@ -243,7 +260,11 @@ def checkpoint_sets(evidence: Evidence) -> Iterator[CellSet]:
 
 
 def _target(cell: Cell) -> Cell:
-    """Return the columns of a cell's checkpoint target: its storage as the paper calls it, both if a burst buffer."""
+    """Return additional columns for the checkpoint target of a cell.
+
+    `to` is the target's name in the paper. `fast` and `slow` are the storages of a burst buffer, and `buffered` tells
+    whether the target is a burst buffer with two different storages.
+    """
     facts, name = cell["series_key"].facts, cell["target_name"]
     sides = {side: str(facts.get(f"checkpoint.{side}.name", "")).casefold() for side in ("fast", "slow")}
     return {"to": name.casefold(), **sides, "buffered": name == paper.BURST_BUFFER and sides["fast"] != sides["slow"]}

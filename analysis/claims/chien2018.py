@@ -1,10 +1,12 @@
-"""The claims of Chien et al., "Characterizing Deep-Learning I/O Workloads in TensorFlow", and its published numbers.
+"""The claims and the published numbers of Chien et al., "Characterizing Deep-Learning I/O Workloads in TensorFlow".
 
-PDSW-DISCS 2018, arXiv:1810.03035. The text does not give the heights of the bars, only the ratios of Section VII and
-Table I, so only these can be compared with our numbers; Section VII does not say for which of the two pipelines
-(Fig. 4 or Fig. 5) its ratios hold. Every claim that the text states as a number or an order is here, in the text's
-order; the one that is inferred from two figures says so. The paper does not say which time is 2.6 times as fast; we
-take a checkpoint's, because a runtime is mostly training, and the words give the runtimes too.
+The paper is PDSW-DISCS 2018, arXiv:1810.03035. This module lists every claim that the text of the paper states as a
+number or as an order, in the order of the text. One claim is inferred from two figures, and the claim says so. The text
+has no numbers for the bars of the figures. Only the ratios in Section VII and the numbers in Table I can be compared.
+
+The paper is ambiguous in two places. Section VII does not say for which pipeline (Fig. 4 or Fig. 5) its ratios are
+valid. For the burst buffer, the paper does not say which time is 2.6 times as fast. We use the time of a checkpoint,
+because the runtime is mostly training. The words of this claim also have the runtimes.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ SOURCE = f"{PAPER}, {END}"
 BLACKDOG, TEGNER = "blackdog", "tegner"
 HDD, SSD, OPTANE, LUSTRE = "hdd", "ssd", "optane", "lustre"
 
-# Throughput relative to one thread.
+# Published throughput relative to one thread, by storage and number of threads.
 THREAD_SCALING = {HDD: {2: "1.65", 4: "1.95", 8: "2.3"}, LUSTRE: {8: "7.8"}}
-# Table I, maximum MB/s by IOR (Section IV): one file of 5 GB, six times, the first discarded. The numbers are text as
-# printed, because the last digit says how exact a number is.
+# Table I has the maximum MB/s measured by IOR (Section IV). IOR read or wrote one file of 5 GB six times, and the first
+# time was discarded. The numbers are texts as printed, because the last digit shows the precision of a number.
 FILE_MB = 5000
 TABLE_1_SOURCE = f"{PAPER}, Table I"
 TABLE_1 = {
@@ -57,25 +59,25 @@ TABLE_1 = {
     OPTANE: {"read": "1603.06", "write": "511.78"},
     LUSTRE: {"read": "1968.618", "write": "991.914"},
 }
-# Images in a batch in all figures of the mini-application but Fig. 7, which varies it (Section V.B).
+# The batch size in all figures of the mini-application except Fig. 7, which varies the batch size (Section V.B).
 BATCH_SIZE = 64
 
 AXES_OF_EQUAL = {"storage": "storages", "threads": "thread counts"}
 
 
 def published_number(numbers: Mapping[str, Mapping[Any, str]], storage: str, key: Any) -> float | None:
-    """Return a published number of a storage, None if the paper gives none."""
+    """Return a published number of a storage, or None if the paper does not give this number."""
     number = numbers.get(storage.casefold(), {}).get(key)
     return None if number is None else float(number)
 
 
-# Comparisons that `analysis.claims.comparisons` does not have.
+# The following functions are comparisons that only the claims of this paper need.
 
 
 def _deviation(group: CellSet, metric: str, machine: str) -> Iterator[Finding]:
-    """Yield the largest deviation of a run from its cell's median, as a share, over all cells of the paper's machine.
+    """Yield the largest relative deviation of a run from the median of its cell, over all cells of the paper's machine.
 
-    If there are no cells of that machine, those of any machine are taken.
+    If no cell was measured on this machine, all cells are used.
     """
     cells = [cell for cell in group.cells if cell["cell"] in group.values(metric)]
     cells = [cell for cell in cells if cell["site"] == machine] or cells
@@ -89,7 +91,10 @@ def _deviation(group: CellSet, metric: str, machine: str) -> Iterator[Finding]:
 
 
 def _best(group: CellSet, *, alone: bool) -> Iterator[tuple[Cell, Cell]]:
-    """Yield per storage the fastest cell with preprocessing, and its baseline or, if `alone`, the fastest without."""
+    """Yield for each storage the fastest cell with preprocessing, paired with the storage's baseline.
+
+    If `alone` is true, the fastest cell with preprocessing is paired with the fastest cell without preprocessing.
+    """
     best: dict[bool, dict[str, Cell]] = {True: {}, False: {}}
     for cell in group.cells:
         of_kind = best[bool(cell[PREPROCESS])]
@@ -100,9 +105,10 @@ def _best(group: CellSet, *, alone: bool) -> Iterator[tuple[Cell, Cell]]:
 
 
 def _equal_runtime(group: CellSet) -> Iterator[Finding | NothingToCompare]:
-    """Yield (max - min) / median over the median runtimes of the cells with prefetch.
+    """Yield (max - min) / median of the median runtimes of all cells with prefetch.
 
-    The interval goes from the gap between the cells' min-max ranges to the whole range that they cover.
+    Each cell has a range from its fastest to its slowest run. The lower end of the interval is the gap between these
+    ranges, and the upper end is the whole span of these ranges.
     """
     cells = tuple(cell for cell in group.cells if cell["prefetch"])
     words = {name: join_values(cell[name] for cell in cells) for name in ("storage", "threads")}
@@ -119,7 +125,7 @@ def _equal_runtime(group: CellSet) -> Iterator[Finding | NothingToCompare]:
 
 
 def _ahead(group: CellSet) -> list[tuple[Cell, Cell]]:
-    """Return pairs of cells with and without prefetch, one pair per storage and thread count."""
+    """Return pairs of a cell with prefetch and a cell without prefetch, one pair per storage and thread count."""
     places: dict[tuple[str, int], list[Cell]] = {}
     for cell in group.cells:
         places.setdefault((cell["storage"], cell["threads"]), []).append(cell)
@@ -127,7 +133,11 @@ def _ahead(group: CellSet) -> list[tuple[Cell, Cell]]:
 
 
 def _excess(group: CellSet) -> Iterator[Finding | NothingToCompare]:
-    """Yield (excess - load_s) / runtime without prefetch per storage and thread count; the ends are the worst cases."""
+    """Yield (excess - load_s) / runtime without prefetch, for each storage and thread count.
+
+    The excess is the runtime without prefetch minus the runtime with prefetch. The ends of the interval are the extreme
+    combinations of the minima and maxima of these times.
+    """
     for ahead, none in (pairs := _ahead(group)):
         ends = (("", "", ""), ("_min", "_max", "_max"), ("_max", "_min", "_min"))
         ours, low, high = ((none[WALL + a] - ahead[WALL + b] - none["load_s" + c]) / none[WALL] for a, b, c in ends)
@@ -139,7 +149,11 @@ def _excess(group: CellSet) -> Iterator[Finding | NothingToCompare]:
 
 
 def _each_second(group: CellSet, *, over_ssd: bool) -> Iterator[Finding]:
-    """Yield the ratio of MB/s with and without prefetch on hdd, at the most threads with both; or that over ssd's."""
+    """Yield the MB/s with prefetch divided by the MB/s without prefetch on hdd.
+
+    The cells with the largest number of threads are used. If `over_ssd` is true, the ratio on hdd is divided by the
+    ratio on ssd.
+    """
     most = {pair[0]["name"]: pair for pair in sorted(_ahead(group), key=lambda pair: pair[0]["threads"])}
     gains = {
         name: replace(ratio_finding(group.values(READ_MB), *pair), cells=pair)
@@ -153,13 +167,19 @@ def _each_second(group: CellSet, *, over_ssd: bool) -> Iterator[Finding]:
 
 
 def _beside(group: CellSet, side: str) -> list[tuple[Cell, Cell]]:
-    """Return pairs of cells: checkpoints direct to the storage on one side of a burst buffer, and to that buffer."""
+    """Return pairs of cells that save checkpoints: directly to one storage of a burst buffer, and to the burst buffer.
+
+    `side` is the storage of the burst buffer: `fast` or `slow`.
+    """
     direct = {cell["to"]: cell for cell in group.cells}
     return [(direct[cell[side]], cell) for cell in group.cells if cell["buffered"] and cell[side] in direct]
 
 
 def _gain(group: CellSet) -> Iterator[Finding | NothingToCompare]:
-    """Yield the time of a checkpoint to the slow storage over that to the burst buffer; the interval is min-max."""
+    """Yield the time of a checkpoint to the slow storage divided by the time of a checkpoint to the burst buffer.
+
+    The interval follows from the minima and maxima of these times.
+    """
     for alone, buffered in (pairs := _beside(group, "slow")):
         ends = ("", ""), ("_min", "_max"), ("_max", "_min")
         ours, low, high = (alone[BLOCKED + mine] / buffered[BLOCKED + other] for mine, other in ends)
@@ -169,7 +189,11 @@ def _gain(group: CellSet) -> Iterator[Finding | NothingToCompare]:
 
 
 def _drained(group: CellSet, *, later: bool) -> Iterator[Finding]:
-    """Yield the time until a snapshot is on the slow storage over that on the fast, or the seconds after training."""
+    """Yield how long the copying of snapshots from the fast to the slow storage lasts after the end of the training.
+
+    If `later` is true, yield instead the time until a snapshot is durable on the slow storage, divided by the time
+    until the snapshot is durable on the fast storage.
+    """
     for cell in group.cells:
         runs = by.CellMetrics(group, cell)
         sides = {side: runs.values(f"snapshot_durable_{side}_s") for side in ("slow", "fast")}
@@ -182,15 +206,18 @@ def _drained(group: CellSet, *, later: bool) -> Iterator[Finding]:
 
 
 def _both_ways(steps: Steps) -> Steps:
-    """Return the weakest step if there are steps with prefetch and steps without; otherwise nothing."""
+    """Return the weakest step if there are both steps with prefetch and steps without prefetch.
+
+    Otherwise return an empty mapping.
+    """
     return by.weakest_step(steps) if len({step.cells[0]["prefetch"] > 0 for step in steps.values()}) > 1 else {}
 
 
-# Reasons why cells are not comparable.
+# The following functions return the reason why cells are not comparable with a claim, or `""`.
 
 
 def _small_file(cells: Sequence[Cell]) -> str:
-    """Return the reason "the file is smaller than the paper's": it says nothing of a device over a long time."""
+    """Return a reason if the file is smaller than the paper's file, because a device may be faster for a short time."""
     file_mb = cells[0]["series_key"].facts.get("benchmark.file_mb") or FILE_MB
     small = file_mb < FILE_MB and not model_names(cells)
     return f"the file has {file_mb:,} MB, and the paper's {FILE_MB:,}" if small else ""
@@ -202,12 +229,12 @@ def _played(cells: Sequence[Cell]) -> str:
 
 
 def _other_network(cells: Sequence[Cell]) -> str:
-    """Return the reason "the network has another width": only the width decides on a snapshot's size."""
+    """Return a reason if the network does not have the default width, which determines the size of a snapshot."""
     width = cells[0]["series_key"].facts.get("benchmark.width", 1.0)
     return f"a network of {width:g} times the width" if width != 1 else ""
 
 
-# The claims.
+# The claims of the paper follow, in the order of the text.
 
 _claim = partial(Claim, PAPER)
 _FIG4, _BOTH = (f"+paper={name} storage=hdd,ssd,optane,lustre" for name in ("fig4", "fig4,fig5"))
@@ -224,12 +251,15 @@ def _named(storage: str) -> by.Where:
 
 
 def _no_lustre(cell: Cell) -> bool:
-    """Return whether a cell has no prefetch and is not of lustre, which the paper does not show in Fig. 6."""
+    """Return whether a cell has no prefetch and another storage than lustre, because Fig. 6 does not show lustre."""
     return not cell["prefetch"] and cell["name"] != LUSTRE
 
 
 def _gains(few: int, many: int, **more: Any) -> CellRatio:
-    """Return the comparison "images/s with `many` threads over `few`" per storage, with preprocessing."""
+    """Return the comparison "images/s with `many` threads divided by images/s with `few` threads" for each storage.
+
+    Only cells with preprocessing are compared.
+    """
     return CellRatio(RATE, by.pairs_along("threads", few, many, where=lambda cell: bool(cell[PREPROCESS])), **more)
 
 
@@ -254,7 +284,7 @@ FASTER = {
     )
     for access, noun in (("read", "reading"), ("write", "writing"))
 }  # fmt: skip
-# The variation of the runs: per benchmark its section and, per machine, the percentage below which the runs vary.
+# The variation of the runs. For each benchmark and machine, the paper gives a percentage below which the runs vary.
 SPREAD = {
     (benchmark, machine): _claim(
         f"the {program}'s runs vary by less than {percent} %", place, f"< {percent} %", recipe, _BENCHMARKS[benchmark],
@@ -342,7 +372,8 @@ BATCH = _claim(
     ),
     ORDER, "the least of {n} steps: {which}", hindrance=_played,
 )  # fmt: skip
-# "In most of the benchmark configurations": the median over the cells without an emulated accelerator.
+# The paper says "in most of the benchmark configurations", so the median over the cells is compared. Cells with an
+# emulated accelerator are left out, because the length of their steps is configured.
 STEP = _claim(
     "a step's computing takes 1 to 2 s", END, "1 to 2 s", _FIG6, sets.prefetch_sets,
     CellQuantity(
@@ -371,7 +402,8 @@ GAIN = _claim(
     f"{{first[{BLOCKED}]:.3g}} s a checkpoint to {{first[target]}}, {{second[{BLOCKED}]:.3g}} s to"
     " {second[target]}; runtime {first[wall_s]:.3g} s and {second[wall_s]:.3g} s",
 )  # fmt: skip
-# "Roughly 600 MB": one digit is meant. Verdicts test file systems, of which another size of a snapshot says nothing.
+# The paper says "roughly 600 MB", so only the first digit counts ("6e2"). A snapshot of another size does not refute
+# the paper, because the size follows from the network and not from the storage.
 SNAPSHOT = _claim(
     "a snapshot has roughly 600 MB", END, "600 MB", _FIG9, sets.checkpoint_sets,
     CellQuantity(lambda runs: [size / 10**6 for size in runs.values("snapshot_bytes")], by.MB, pooled=True),
@@ -406,5 +438,5 @@ SETS = (
 
 
 def claims(_: pd.DataFrame) -> Sequence[Claim]:
-    """Return all claims of the paper, whatever was measured."""
+    """Return all claims of the paper, whichever benchmarks were measured."""
     return CLAIMS

@@ -1,4 +1,4 @@
-"""The kinds of comparison that claims are made of; each is an object that is called with a set of cells."""
+"""Define the kinds of comparison that claims use. A comparison is a callable that takes a set of cells."""
 
 from __future__ import annotations
 
@@ -15,45 +15,54 @@ from analysis.text import join_values
 
 SHARE, TIMES, MB_PER_S, MB, SECONDS, CALLS = "share", "times", "MB/s", "MB", "s", "calls"
 ENDS = ("least", "most")
-"""Stands for the smallest and the largest value of an axis that all lines of cells have."""
+"""The argument of `pairs_along` for the smallest and the largest value of an axis that all lines of cells have."""
 
 Steps = Mapping[str, Finding]
-"""Findings by the names of their steps (a step is one pair of cells, or of gains)."""
+"""A mapping from a step's name to its finding. A step is the ratio of a pair of cells, or a ratio of two ratios."""
 Choice = Callable[[Steps], Steps]
 Pairs = Callable[[CellSet], Iterable[tuple[Cell, Cell]]]
 Where = Callable[[Cell], bool]
 
 
 def median_finding(values: Sequence[float], unit: str, cells: Iterable[Cell], words: Mapping[str, Any]) -> Finding:
-    """Return the finding of a list of values: their median, minimum and maximum."""
+    """Return a finding with the median of a list of values, and with the minimum and the maximum as interval."""
     return Finding(statistics.median(values), min(values), max(values), unit, tuple(cells), words)
 
 
 def ratio_finding(values: Values, above: Cell, below: Cell) -> Finding:
-    """Return the ratio of two cells' medians with its 95 % interval; `values`: a metric above 0 of each cell's runs."""
+    """Return the median of cell `above` divided by the median of cell `below`, with its 95 % interval.
+
+    `values` has the values of a metric in the runs of each cell. All values must be greater than 0.
+    """
     of_medians = ratio_of_medians(values[below["cell"]], values[above["cell"]])
     return Finding(of_medians.value, of_medians.low, of_medians.high, TIMES, (below, above))
 
 
 def ratio_of_ratios(above: Finding, below: Finding) -> Finding:
-    """Return the ratio of two ratios; its interval is computed from the opposite ends of theirs."""
+    """Return the ratio of two ratios, with an interval from the opposite ends of the two ratios' intervals."""
     ends = above.ours / below.ours, above.low / below.high, above.high / below.low
     return Finding(*ends, TIMES, (*above.cells, *below.cells))
 
 
 def step_with_all_cells(name: str, steps: Steps) -> Steps:
-    """Return the named step with the cells of all steps: the choice among them rests on all."""
+    """Return the named step with the cells of all steps, because the step was chosen by comparing all steps."""
     cells = {cell["cell"]: cell for each in steps.values() for cell in each.cells}
     return {name: replace(steps[name], cells=tuple(cells.values()))}
 
 
 def weakest_step(steps: Steps) -> Steps:
-    """Return the step with the lowest lower end of its interval, as a mapping of one (or none)."""
+    """Return the step whose interval has the lowest lower end, as a mapping with one item.
+
+    Return an empty mapping if there are no steps.
+    """
     return step_with_all_cells(min(steps, key=lambda name: steps[name].low), steps) if steps else {}
 
 
 def lower_median_step(steps: Steps) -> Steps:
-    """Return the lower median of several steps: more than half of the steps reach it; empty for fewer than two."""
+    """Return the lower median of several steps, because more than half of the steps reach its value or exceed it.
+
+    Return an empty mapping for fewer than two steps.
+    """
     names = sorted(steps, key=lambda name: steps[name].ours)
     return step_with_all_cells(names[(len(names) - 1) // 2], steps) if len(names) > 1 else {}
 
@@ -64,9 +73,11 @@ def nearest_step(number: float) -> Choice:
 
 
 def pairs_along(axis: str, *values: Any, per: Sequence[str] = ("storage",), where: Where = lambda _: True) -> Pairs:
-    """Return a function that pairs cells of a set: in each line (cells that share `per`) those at successive `values`.
+    """Return a function that makes pairs of cells along an axis, which is a setting such as `threads`.
 
-    Without `values` a cell is paired with that of the next larger value on the axis; see also `ENDS`.
+    Cells are paired only within a line, which consists of the cells with equal settings `per`. With `values`, the cells
+    at successive `values` of the axis are paired. `values` may also be `ENDS`. Without `values`, each cell is paired
+    with the cell that has the next larger value. Only cells for which `where` returns true are paired.
     """
 
     def pairs(group: CellSet) -> list[tuple[Cell, Cell]]:
@@ -86,20 +97,26 @@ def pairs_along(axis: str, *values: Any, per: Sequence[str] = ("storage",), wher
 
 @dataclass(frozen=True)
 class CellRatio:
-    """A comparison: the ratio of a metric between two cells, the second cell of a pair over the first.
+    """A comparison by the ratio of a metric in two cells: the second cell of a pair divided by the first cell.
 
     Attributes
     ----------
     metric
-        A metric of the runs; `a/b` is the metric `a` divided by `b`, run by run.
-    pairs, falls
-        Function from a set to its pairs of cells; if the metric `falls`, the ratio is the first over the second.
+        A metric of the runs. `a/b` is the metric `a` divided by the metric `b`, run by run.
+    pairs
+        A function that returns the pairs of cells of a set.
+    falls
+        Whether the claim says that the metric falls. The ratio is then the first cell divided by the second cell.
     share
-        The value is the ratio minus 1.
+        Whether the value of a finding is the ratio minus 1.
     choose
-        Function that chooses the step that the verdict rests on; None: each step has a verdict of its own.
-    name, entry, rate
-        Formats of a step's name (with its cells `first` and `second`), of a step and of a cell in the words.
+        A function that chooses the step from which the verdict follows. If None, each step has its own verdict.
+    name
+        The format of a step's name, with the cells `first` and `second`.
+    entry
+        The format of a step in the words of a finding.
+    rate
+        The format of a cell's median in the words of a finding.
     """
 
     metric: str
@@ -112,14 +129,14 @@ class CellRatio:
     rate: str = "{cell[storage]} {median:.4g}"
 
     def __call__(self, group: CellSet) -> Iterator[Finding]:
-        """Yield the findings that the verdicts on a set rest on."""
+        """Yield the findings from which the verdicts on a set of cells follow."""
         steps = self.steps(group)
         for name, chosen in (self.choose or dict)(steps).items():
             words = self.words(group, steps if self.choose else {name: chosen})
             yield replace(chosen, words=words | self.ends(steps[name]) | {"which": name})
 
     def steps(self, group: CellSet) -> dict[str, Finding]:
-        """Return the steps by their names: one ratio per pair of cells."""
+        """Return a mapping from a step's name to its finding, with one step per pair of cells."""
         values, steps = group.values(self.metric), {}
         measured = [cell for cell in group.cells if cell["cell"] in values]
         for first, second in self.pairs(replace(group, cells=measured)):
@@ -130,7 +147,7 @@ class CellRatio:
         return steps
 
     def words(self, group: CellSet, steps: Steps) -> dict[str, Any]:
-        """Return the words for some steps: the list of steps, their number, and the median of each of their cells."""
+        """Return the words of a finding: the steps, the number of steps, and the median of each compared cell."""
         entries = (self.entry.format(name=name, ours=step.ours, **self.ends(step)) for name, step in steps.items())
         cells = [cell for step in steps.values() for cell in self.ends(step).values()]
         values = group.values(self.metric)
@@ -146,10 +163,11 @@ class CellRatio:
 
 @dataclass(frozen=True)
 class RatioOfRatios:
-    """A comparison: the ratio of two ratios; of several, the weakest.
+    """A comparison by the ratio of two gains, where a gain is a ratio of two cells (`CellRatio`).
 
-    The gains of the storages `above` over those of the storages `below` (if empty, of all others), which must all be
-    there; or, with `after`, over another gain of the same line of cells.
+    The gain of each storage in `above` is divided by the gain of each storage in `below`. If `below` is empty, all
+    other storages are used. All storages in `above` and `below` must be measured. If `after` is given, the gain of a
+    line of cells is instead divided by the gain `after` of the same line. The verdict follows from the weakest ratio.
     """
 
     gain: CellRatio
@@ -158,7 +176,7 @@ class RatioOfRatios:
     below: tuple[str, ...] = ()
 
     def __call__(self, group: CellSet) -> Iterator[Finding]:
-        """Yield the finding that the verdict on a set rests on, if there is one."""
+        """Yield the finding from which the verdict on a set of cells follows, if the set has such a ratio."""
         gains = self.gain.steps(group)
         later = self.after.steps(group) if self.after else gains
         names = {name: gains[name].cells[0]["name"] for name in gains if name in later}
@@ -180,26 +198,26 @@ class RatioOfRatios:
 
 @dataclass(frozen=True)
 class CellMetrics:
-    """The metrics of one cell's runs: `metrics[name]` is the median, 0 if there is no value."""
+    """The metrics of the runs of one cell: `metrics[name]` returns the median, or 0 if the runs have no value."""
 
     group: CellSet
     cell: Cell
 
     def __getitem__(self, metric: str) -> float:
-        """Return the median of a metric."""
+        """Return the median of a metric over the runs, or 0 if the runs have no value."""
         return statistics.median(self.values(metric, zeros=True) or [0.0])
 
     def values(self, metric: str, *, zeros: bool = False) -> Sequence[float]:
-        """Return the values of a metric in the runs: those above 0, with `zeros` all."""
+        """Return the values of a metric in the runs. Values of 0 or less are left out if `zeros` is false."""
         return self.group.values(metric, zeros=zeros).get(self.cell["cell"], ())
 
 
 @dataclass(frozen=True)
 class CellQuantity:
-    """A quantity of a single cell: the median of its values with their range.
+    """A quantity of a single cell: the median of some values, with their minimum and maximum.
 
-    `of` is a metric of the runs, or a function that returns a cell's values (or none). `pooled`: the values of all
-    cells are one quantity.
+    `of` is the name of a metric, or a function that returns the values of a cell. If `pooled` is true, the values of
+    all cells together give one median.
     """
 
     of: str | Callable[[CellMetrics], Sequence[float]]
@@ -208,7 +226,7 @@ class CellQuantity:
     pooled: bool = False
 
     def __call__(self, group: CellSet) -> Iterator[Finding]:
-        """Yield the findings that the verdicts on a set rest on."""
+        """Yield the findings from which the verdicts on a set of cells follow."""
         metrics = [CellMetrics(group, cell) for cell in group.cells if self.where(cell)]
         values_of = [(one, one.values(self.of) if isinstance(self.of, str) else self.of(one)) for one in metrics]
         measured = [(one, values) for one, values in values_of if values]

@@ -1,11 +1,12 @@
-"""Judge the claims of papers by our cells.
+"""Judge the claims of papers by the cells of a campaign.
 
-A claim *holds* if our value agrees with the paper's within the tolerance, and *differs* if not. It is *not comparable*
-if its cells cannot be compared (`analysis.statistics.comparable`), if the paper's number is of another device, or if
-an unstable cell leaves the verdict open; *not measured* if cells are missing.
+There are four verdicts. A claim *holds* if the measured value agrees with the paper's value within the tolerance. A
+claim *differs* if the measured value does not agree. A claim is *not measured* if cells are missing. A claim is *not
+comparable* for one of three reasons: the cells cannot be compared (`analysis.statistics.comparable`), the paper's
+number was measured on another device, or an unstable cell makes the verdict uncertain.
 
-With an unstable cell our value may be within or beyond the tolerance by accident; then a verdict is given only if the
-whole interval agrees with it.
+The measured value of an unstable cell may be inside or outside the tolerance by accident. A claim on an unstable cell
+thus gets the verdict *holds* or *differs* only if the whole interval of the measured value supports this verdict.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ PAPERS = (chien2018, nersc2018, tfdarshan2020)
 
 
 def judge_all_claims(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdicts on all claims: one row per claim and set of cells and, below it, one per pair (`COLUMNS`).
+    """Return the verdicts on all claims as a frame with one row per claim and set of cells.
 
-    Each claim on a measured benchmark has a row: without cells or with too few it is `not measured`, and `measure` has
-    the commands to measure it. `kind`: a claim on a `device` of the paper, or on a `shape`. `ours` and `interval`
-    (JSON, low and high) are in `unit`; `tolerance` is a share. `cells` are ids separated by blanks. Rows of a set are
-    in the paper's order; `about` is empty if nothing was measured, `pair` if the verdict is on the whole set.
-
-    `table` and `runs` are as `analysis.figures.all.chart_specs` takes them.
+    `table` is the frame of medians and `runs` the frame of runs. If a claim is tested on single pairs of cells, the
+    rows of the pairs follow the row of the set. `analysis.output.csv_columns` describes the columns. Each claim has at
+    least one row: a claim without enough cells has the verdict `not measured`, and the column `measure` has the
+    commands that measure the missing cells. The claims on one set of cells have the order of the paper.
     """
     evidence = Evidence(table, runs)
     about = [group.about for paper in PAPERS for cells in paper.SETS for group in evidence.sets(cells)]
@@ -71,7 +70,7 @@ def _of_set(claim: Claim, group: CellSet) -> Iterator[Row]:
 
 
 def judge_finding(claim: Claim, finding: Finding | NothingToCompare) -> Row:
-    """Return the row of a finding, with the verdict by the claim's predicate."""
+    """Return the row for a finding, with the verdict that follows from the claim's predicate."""
     if isinstance(finding, NothingToCompare):
         return _row(claim, NOT_MEASURED, finding.why, finding.cells)
     cells, words = finding.cells, [claim.words.format_map(finding.words)]
@@ -90,7 +89,7 @@ def judge_finding(claim: Claim, finding: Finding | NothingToCompare) -> Row:
 
 
 def _row(claim: Claim, verdict: str, why: str, cells: Sequence[Cell] = ()) -> Row:
-    """Return a row without our value and interval."""
+    """Return a row with a verdict, but without the measured value and its interval."""
     played = ", ".join(dict.fromkeys(part for cell in cells for part in emulated_parts(cell)))
     return {
         "claim": claim.text, "kind": "device" if claim.machine else "shape", "about": "", "pair": "",
@@ -102,7 +101,7 @@ def _row(claim: Claim, verdict: str, why: str, cells: Sequence[Cell] = ()) -> Ro
 
 
 def _verdict(claim: Claim, finding: Finding) -> tuple[str, str]:
-    """Return the verdict on a comparable finding, and the reason if it is *not comparable* after all."""
+    """Return the verdict on a finding whose cells may be compared, and the reason for a verdict *not comparable*."""
     low, high, tolerance = claim.predicate.widened_range(finding.cells)
     if tolerance is not None and math.isnan(tolerance):
         return NOT_COMPARABLE, "the records name no tolerance (limit of the check spread)"
@@ -115,7 +114,7 @@ def _verdict(claim: Claim, finding: Finding) -> tuple[str, str]:
 
 
 def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
-    """Return the reason why cells cannot be compared with a claim; empty if they can."""
+    """Return the reason why cells cannot be compared with a claim, or `""` if the cells can be compared."""
     across, sizes = claim.compares == STORAGES, claim.compares == SIZES
     unlike = "" if claim.compares == EACH else comparable.forbidding_differences(cells, across=across, sizes=sizes)
     if why := unlike or comparable.reason_for_weak_proof(cells):
@@ -123,7 +122,7 @@ def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
     small = any(cell["size"] == SMOKE for cell in cells) and not (claim.emulable and model_names(cells))
     if claim.predicate.number and small:
         return "size smoke is a small version of the paper's experiment"
-    # A number of the paper's own devices says nothing of other devices, unless they emulate it.
+    # A number that the paper measured on its own device is valid only for this device or an emulation of this device.
     strange = [
         cell["site"] or "none"
         for cell in cells
@@ -134,7 +133,11 @@ def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
 
 
 def _in_all(claim: Claim, pairs: Sequence[Row], cells: Sequence[Cell], asked: int) -> Row:
-    """Return the row of a claim over all pairs: it holds if all hold, differs if one differs; `ours`: the worst one."""
+    """Return the row of a claim over all its pairs of cells.
+
+    The claim holds if the claim holds for all pairs, and differs if the claim differs for one pair. The measured value
+    in the row is the value of the worst pair.
+    """
     verdicts = [pair["verdict"] for pair in pairs]
     verdict = next(each for each in (DIFFERS, NOT_COMPARABLE, HOLDS) if each in verdicts)
     worst = max((pair for pair in pairs if pair["verdict"] == verdict), key=lambda pair: abs(pair["ours"]))
@@ -146,18 +149,27 @@ def _in_all(claim: Claim, pairs: Sequence[Row], cells: Sequence[Cell], asked: in
 
 
 def no_claim_differs(tested: pd.DataFrame, *, strict: bool) -> bool:
-    """Return whether no claim differs; `strict`: whether all hold, on hardware. Rows of pairs are not counted."""
+    """Return whether no claim has the verdict `differs`. Verdicts on pairs of cells are ignored.
+
+    If `strict` is true, return whether all claims hold on storage that is not emulated.
+    """
     whole = tested[tested["pair"] == ""]
     held = (whole["verdict"] == HOLDS) & (whole["emulated"] == "")
     return bool(held.all() if strict else (whole["verdict"] != DIFFERS).all())
 
 
 def verdicts_as_json(tested: pd.DataFrame) -> list[dict[str, object]]:
-    """Return the rows for JSON: an interval as two numbers, cells as a list, null for a missing value."""
+    """Return the verdicts as dictionaries for JSON: an interval is a list of two numbers, and cells are a list of ids.
+
+    A missing value is None.
+    """
     rows = json_rows(tested)
     return [row | {"interval": json.loads(row["interval"] or "null"), "cells": row["cells"].split()} for row in rows]
 
 
 def kind_of_verdict(emulated: str) -> str:
-    """Return the kind of a verdict by its column `emulated`: `""` (on hardware), `EMULATED` or `BY_MODEL`."""
+    """Return the kind of emulation on which a verdict is based, given the verdict's column `emulated`.
+
+    Return `EMULATED`, `BY_MODEL`, or `""` for a verdict on storage that is not emulated.
+    """
     return BY_MODEL if emulated.startswith(BY_MODEL) else EMULATED * bool(emulated)

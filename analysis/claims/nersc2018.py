@@ -1,7 +1,7 @@
-"""The claims of NERSC's slides on HEPCNNB and CDB (2018), with the number of files that were not in memory.
+"""The claims of NERSC's slides on the benchmarks HEPCNNB and CDB (2018).
 
-Slides of NERSC's project on deep-learning I/O of 2018-07-27 (the decks before it have other tables), and the workbooks
-of HEPCNNB of 2018-06-29 in NERSC/DL-Parallel-IO 290ed4a, from whose rows numbers are recomputed.
+The slides are from NERSC's project on deep-learning I/O, 2018-07-27. Earlier slides have other tables. Some numbers are
+recomputed from the rows of the HEPCNNB workbooks of 2018-06-29 in the repository NERSC/DL-Parallel-IO, commit 290ed4a.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
 EPOCHS, FILES = "benchmark.epochs", "dataset.files"
 COLUMNS = (NODES, SHUFFLE, SYNC, EPOCHS, FILES, "private_caches", "loads", "read_s",
            *(f"{name}_{what}" for name in LOADS for what in ("loads", "read_s")))  # fmt: skip
-# Share of the published read times with global shuffling that (median of a cold load) x (number of loads) explains.
+# The predicted read time divided by the published read time with global shuffling, minimum and maximum. The prediction
+# is the median time of a cold load times the number of loads.
 PREDICTED = (0.86, 0.96)
 NEAR = 0.10
-"""Share by which our own prediction may be wrong."""
+"""The largest relative error of a predicted read time with which the claim `BY_MEMORY` holds."""
 
 
 def _nodes(evidence: Evidence) -> Iterator[CellSet]:
-    """Yield sets of cells of one storage that differ in nodes and shuffling."""
+    """Yield sets of cells of one storage that differ in the number of nodes and in the shuffling (local or global)."""
     yield from _lines(
         cell_sets(evidence, sets_by_nodes(workloads(evidence.table, evidence.runs)), more=COLUMNS, prefix="NERSC: ")
     )
 
 
 def _grown(evidence: Evidence, benchmark: str, setting: str) -> Iterator[CellSet]:
-    """Yield sets of cells of a benchmark with the same number of nodes that differ in a setting."""
+    """Yield sets of cells of a benchmark that have the same number of nodes and differ in one setting."""
     cells = workloads(evidence.table, evidence.runs)
     sets = sets_by_nodes(cells[cells["benchmark"] == benchmark], {setting, "data"})
     for group in cell_sets(evidence, sets, more=COLUMNS, prefix="NERSC: "):
@@ -50,9 +51,10 @@ def _grown(evidence: Evidence, benchmark: str, setting: str) -> Iterator[CellSet
 
 
 def _lines(groups: Iterable[CellSet]) -> Iterator[CellSet]:
-    """Yield the sets split by storage, threads and the way in which ranks meet; these are added to `about`.
+    """Yield the sets split by storage, threads and the synchronization of ranks (`sync`).
 
-    A cell with one node meets nobody: it belongs to every way.
+    The storage, and the other settings if they differ, are added to `about`. A cell with one node has no
+    synchronization, so such a cell is put into the sets of all kinds of synchronization.
     """
     for group in groups:
         meetings = list(dict.fromkeys(cell[SYNC] for cell in group.cells if cell[NODES] > 1)) or [""]
@@ -67,7 +69,10 @@ def _lines(groups: Iterable[CellSet]) -> Iterator[CellSet]:
 
 
 def _shuffled(group: CellSet) -> list[tuple[Cell, Cell]]:
-    """Return pairs of cells with local and with global shuffling on the same number of nodes (at least 2)."""
+    """Return pairs of a cell with local shuffling and a cell with global shuffling on the same number of nodes.
+
+    Cells with only one node are left out.
+    """
     at = {(cell[NODES], cell[SHUFFLE]): cell for cell in group.cells if cell["cell"] in group.values("read_s")}
     several = sorted({nodes for nodes, _ in at if nodes > 1})
     both = [(at.get((nodes, "local")), at.get((nodes, "global"))) for nodes in several]
@@ -75,7 +80,7 @@ def _shuffled(group: CellSet) -> list[tuple[Cell, Cell]]:
 
 
 def _longer(group: CellSet) -> Iterator[Finding | NothingToCompare]:
-    """Yield the ratio of a rank's read time with global shuffling to that with local, on the same number of nodes."""
+    """Yield the ratio of read times: global shuffling divided by local shuffling on the same number of nodes."""
     cold = "; ".join(
         f"not in memory at {local[NODES]}: {_cold(local)} locally, {_cold(everywhere)} globally"
         for local, everywhere in _shuffled(group)
@@ -88,9 +93,10 @@ def _longer(group: CellSet) -> Iterator[Finding | NothingToCompare]:
 
 
 def _foreseen(group: CellSet) -> Iterator[Finding]:
-    """Yield the predicted read time of a rank (from the medians of local shuffling) over the measured one.
+    """Yield the predicted read time of a rank with global shuffling, divided by the measured read time.
 
-    Nothing if local shuffling had no load of such a kind, or if it is unknown which loads came from memory.
+    The prediction uses the median load times of the cell with local shuffling. Nothing is yielded if this cell has no
+    loads of a needed kind (cold or warm), or if it is unknown which loads came from memory.
     """
     steps = {}
     for local, everywhere in _shuffled(group):
@@ -112,7 +118,7 @@ def _cold(cell: Cell) -> str:
 
 
 def _by_shuffle(group: CellSet, benchmark: str, compare: Callable[[CellSet], Iterator[Finding]]) -> Iterator[Finding]:
-    """Yield the findings of a comparison, separately per way of shuffling."""
+    """Yield the findings of a comparison, separately for cells with local shuffling and with global shuffling."""
     shuffles = dict.fromkeys(cell[SHUFFLE] for cell in group.cells if group.facts["benchmark"] == benchmark)
     for shuffle in shuffles:
         alike = replace(group, cells=[cell for cell in group.cells if cell[SHUFFLE] == shuffle])
@@ -122,14 +128,14 @@ def _by_shuffle(group: CellSet, benchmark: str, compare: Callable[[CellSet], Ite
 
 
 def _with_memory(group: CellSet, compare: CellRatio) -> Iterator[Finding]:
-    """Yield the findings of a comparison; the words also say how many files of each cell were not in memory."""
+    """Yield the findings of a comparison, whose words also have the number of files that were not in memory."""
     for finding in compare(group):
         cold = [f"; not in memory with {cell[EPOCHS]}: {_cold(cell)}" for cell in finding.cells]
         yield replace(finding, words={**finding.words, "cold": "".join(cold)})
 
 
 def _shared(cells: Sequence[Cell]) -> str:
-    """Return the reason "nodes share a page cache" for cells with global shuffling; empty if each node has its own."""
+    """Return the reason "nodes share a page cache" if this is true for a cell with global shuffling, or else `""`."""
     shared = any(cell["private_caches"] != 1 for cell in cells if cell[SHUFFLE] == "global")
     return "these nodes share a page cache: what one has read, no other reads from the storage" if shared else ""
 
@@ -205,14 +211,15 @@ SETS = (_nodes, WITH_EPOCHS.cells, WITH_DATA.cells)
 
 
 def published_rate(reads: float, training_files: int, sizes: tuple[float, float], read_s: float) -> float:
-    """Return bytes per second by HEPCNNB's formula: it counts each training file once, other reads as validation files.
+    """Return bytes per second by the formula of HEPCNNB.
 
-    `sizes`: bytes of a training file and of a validation file; `read_s`: `sum_per_rank`.
+    The formula counts one read for each training file, and counts all other reads as reads of validation files.
+    `sizes` has the bytes of a training file and of a validation file. `read_s` is the read time `sum_per_rank`.
     """
     return (training_files * sizes[0] + (reads - training_files) * sizes[1]) / read_s
 
 
 def claims(table: pd.DataFrame) -> Sequence[Claim]:
-    """Return the claims on the benchmarks in a table; none if no benchmark of NERSC was measured."""
+    """Return the claims about the measured benchmarks, or an empty list if no benchmark of NERSC was measured."""
     measured = set(table["benchmark"])
     return [claim for claim in CLAIMS if (HEPCNN if claim in OF_HEPCNN else CLIMATE) in measured]

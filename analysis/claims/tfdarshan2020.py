@@ -1,7 +1,7 @@
-"""The claims of tf-Darshan's paper on its profiles and on the workloads that it profiled, and its published numbers.
+"""The claims and the published numbers of the tf-Darshan paper, about its profiler and the profiled workloads.
 
-Chien, Podobas, Peng, Markidis: "tf-Darshan: Understanding Fine-grained I/O Performance in Machine Learning Workloads",
-CLUSTER 2020, arXiv:2008.04395.
+The paper is Chien, Podobas, Peng, Markidis: "tf-Darshan: Understanding Fine-grained I/O Performance in Machine Learning
+Workloads", CLUSTER 2020, arXiv:2008.04395.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from analysis.traces.posix import AGREEMENT, EVERY
 PAPER = "tf-Darshan (Chien et al. 2020)"
 IMAGENET, MALWARE = paper.APPLICATION, "malware"
 HDD, LUSTRE = "hdd", "lustre"
-# POSIX MB/s by benchmark, storage and threads (Figs 7, 9, 11); gain by staging small files (Fig 12); share by which a
-# profile lengthens a run (Fig 5); fwrite calls per checkpoint: ten checkpoints have 1,400 (Fig 6).
+# Published numbers: POSIX MB/s by benchmark, storage and threads (Figs 7, 9, 11); MB/s with staged small files divided
+# by MB/s without staging (Fig 12); fraction by which profiling makes a run longer (Fig 5); fwrite calls per checkpoint
+# (ten checkpoints have 1,400 calls, Fig 6).
 POSIX_MB_PER_S = {(IMAGENET, LUSTRE): {1: 3, 28: 24}, (MALWARE, HDD): {1: 94, 16: 77}}
 STAGING_GAIN = 1.19
 OVERHEAD_SHARES = (0.10, 0.20)
 FWRITES_A_CHECKPOINT = 140
 
 POSIX, STAGING, TARGET, CONTROL = "profile.posix", "staging", "checkpoint.name", "benchmark.control"
-DATASETS = {IMAGENET: "imagenet_subset", MALWARE: "malware"}  # of the trainings that the claims are about
+DATASETS = {IMAGENET: "imagenet_subset", MALWARE: "malware"}  # the dataset of each benchmark in the claims
 OF_STAGING = frozenset({STAGING, "staging.emulated"})
 PROFILE = frozenset({POSIX, EVERY})
 BANDWIDTH, FWRITES, WALL = "posix_read_mb_per_s", "posix_stream_writes", "wall_s"
-SIZES = tuple(f"posix_read_size_{place}" for place in range(10))  # Darshan's bins
-TO_100_B, TO_1_MIB = SIZES[0], SIZES[4]  # from 0 B, and from 100 KiB
+SIZES = tuple(f"posix_read_size_{place}" for place in range(10))  # numbers of reads in Darshan's size bins
+TO_100_B, TO_1_MIB = SIZES[0], SIZES[4]  # the bin from 0 B to 100 B, and the bin from 100 KiB to 1 MiB
 
 
 def profiled_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -49,7 +50,10 @@ def profiled_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairs_by_profile(table: pd.DataFrame) -> list[tuple[Cell, Cell]]:
-    """Return pairs of done cells with equal settings: one not profiled, one with every call recorded in one window."""
+    """Return pairs of a cell without a profile and a profiled cell that have otherwise equal settings.
+
+    The profiled cell has recorded every call (`profile.posix=trace`), and its profile is not divided into parts.
+    """
     if profiled_rows(table).empty:
         return []
     pairs = []
@@ -61,7 +65,7 @@ def pairs_by_profile(table: pd.DataFrame) -> list[tuple[Cell, Cell]]:
 
 
 def _pairs(evidence: Evidence) -> Iterator[CellSet]:
-    """Yield sets of two cells: one not profiled and the profiled one with otherwise equal settings."""
+    """Yield sets of two cells: a cell without a profile, and a profiled cell with otherwise equal settings."""
     for plain, traced in pairs_by_profile(evidence.table):
         about = describe_settings({**traced["series_key"].facts, "threads": traced["threads"]})
         yield CellSet(f"tf-Darshan: {traced['benchmark']}, {about}", (plain, traced), evidence)
@@ -76,7 +80,10 @@ def _profiled(evidence: Evidence) -> Iterator[CellSet]:
 
 
 def _trainings(evidence: Evidence, benchmark: str, *, first: bool = False) -> Iterator[CellSet]:
-    """Yield profiled sets of a training that saves nothing; `first`: only the cell with fewest threads, not staged."""
+    """Yield sets of profiled training cells of a benchmark that save no snapshots and are not controls.
+
+    If `first` is true, a set has only one cell: the cell with the fewest threads and without staging.
+    """
     for group in evidence.sets(_profiled):
         facts = group.facts
         whole = all(facts.get(name, "none") == "none" for name in (TARGET, CONTROL))
@@ -88,7 +95,7 @@ def _trainings(evidence: Evidence, benchmark: str, *, first: bool = False) -> It
 
 
 def _staged(group: CellSet) -> Iterator[tuple[Cell, Cell]]:
-    """Yield pairs of hdd's cells with equal threads: not staged, and with the small files on a faster storage."""
+    """Yield pairs of hdd cells with equal threads: without staging, and with small files staged on a faster storage."""
     at = {(cell["threads"], cell[STAGING]): cell for cell in group.cells if cell["name"] == HDD}
     for (threads, rule), cell in at.items():
         if rule in ("smallest", "advised") and (threads, "") in at:
@@ -109,12 +116,12 @@ def _played(cells: Sequence[Cell]) -> str:
 
 
 def _share(part: str) -> Callable[[CellMetrics], Sequence[float]]:
-    """Return a function from a cell's metrics to the share of its reads in one bin of sizes."""
+    """Return a function that returns the share of a cell's reads in one size bin (`part`)."""
     return lambda runs: [runs[part] / total] if (total := sum(runs[name] for name in SIZES)) else ()
 
 
 def _claim(text: str, figure: str, recipes: str, *how: Any, **more: Any) -> Claim:
-    """Return a claim of this paper; `figure` is its place in the paper and, after a colon, the published value."""
+    """Return a claim of this paper. `figure` has the figure of the paper and, after a colon, the published value."""
     place, _, published = figure.partition(": ")
     return Claim(PAPER, text, place, published, f"+paper={recipes}", *how, **{"compares": EACH} | more)
 
@@ -197,5 +204,5 @@ SETS = (_pairs, _profiled)
 
 
 def claims(table: pd.DataFrame) -> Sequence[Claim]:
-    """Return the claims of the paper; none if no cell was profiled."""
+    """Return the claims of the paper, or an empty sequence if no cell was profiled."""
     return () if profiled_rows(table).empty else CLAIMS

@@ -1,4 +1,4 @@
-"""`python -m analysis verdicts FOLDER`: the paper's claims, compared with our measurements."""
+"""Run `python -m analysis verdicts`: compare the claims of a paper with the measurements of a campaign."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ python -m campaign verdicts [campaign_dir] [--json] [--junit FILE] [--strict]
        python -m analysis verdicts [campaign_dir] ...      the same without TensorFlow
 """
 EPILOG = """\
-exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not measured, not
-comparable, or emulated), 2 wrong usage, or a record that cannot be read
+exit codes: 0 no claim differs, 1 some claim differs (with --strict also if a claim is not measured, is not
+comparable, or was measured on emulated storage), 2 wrong usage, or a record that cannot be read
 """
 EXIT_DIFFERS, EXIT_UNREAD = 1, 2
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the verdicts for the given command line; return the exit code."""
-    about = "Compare each claim in the paper's text with what was measured here."
+    """Print the verdicts on the claims for the campaign that the command line names; return the exit code."""
+    about = "Compare each claim in the text of a paper with the measurements of a campaign."
     parser = parser_of("python -m campaign verdicts", about, EPILOG, USAGE)
     parser.add_argument(
         "folder",
@@ -32,25 +32,26 @@ def main(words: Sequence[str]) -> int:
         default=Path("results"),
         help="the campaign's folder (default: results)",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.add_argument(
-        "--junit", metavar="FILE", type=Path, help="write them as JUnit's XML, for Jenkins or GitLab, too"
+        "--junit", metavar="FILE", type=Path, help="also write the verdicts as a JUnit XML file for Jenkins or GitLab"
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="each claim must be measured, be comparable and hold; results of emulated storage do not count",
+        help="exit with 1 unless every claim holds on storage that is not emulated",
     )
     asked = parser.parse_args(words)
     return run_guarded(lambda: report_claims(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))
 
 
 def report_claims(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> int:
-    """Print the verdicts on a folder of records, and write them to `junit` if given; return the exit code.
+    """Print the verdicts on the claims for a folder of records; return the exit code.
 
-    Raises AnalysisError if there is no readable record, or if the output cannot be written.
+    If `junit` is given, also write the verdicts to this file. Raises AnalysisError if no record can be read, or if the
+    file cannot be written.
     """
-    from analysis.records.read_records import read_records  # noqa: PLC0415 - these keep pandas out of --help
+    from analysis.records.read_records import read_records  # noqa: PLC0415 - keeps pandas out of --help
 
     found = read_records(folder, lambda: import_module("analysis.frames"))
     from analysis.claims import judge_claim  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`python -m analysis compare A B`: whether B is faster or slower than A, cell by cell, or why there is no verdict."""
+"""Run `python -m analysis compare A B`: tell for each cell whether campaign B is faster or slower than campaign A."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ EPILOG = """\
 exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, a record that cannot be read, or no pair of cells
 that can be compared
 
-Cells are matched by id, else by equal settings wherever storage and data lie. If each campaign has one storage,
-its name may differ; if there are several, --match says which name stands for which.
+A cell of A is compared with the cell of B that has the same id, or else with the cell of B that has equal settings.
+The paths of storage and data may differ. If each campaign has only one storage, the names of these two storages may
+differ. If a campaign has several storages, use --match for each storage whose name differs.
 """
 
 
 def _names(text: str) -> tuple[str, str]:
     before, colon, after = text.partition(":")
     if not (before and colon and after):
-        message = f"'{text}' is not A_STORAGE:B_STORAGE, as in hdd:disk"
+        message = f"'{text}' does not have the form A_STORAGE:B_STORAGE, for example hdd:disk"
         raise argparse.ArgumentTypeError(message)
     return before, after
 
 
 def main(words: Sequence[str]) -> int:
-    """Compare the campaigns of the given command line; return the exit code."""
-    about = "Compare two campaigns: before and after a change, or one site with another."
+    """Compare the two campaigns that the command line names; return the exit code."""
+    about = "Compare two campaigns: before and after a change, or at two sites."
     parser = parser_of("python -m campaign compare", about, EPILOG, USAGE)
-    parser.add_argument("before", metavar="A", type=campaign_folder, help="a campaign's folder: before, or here")
-    parser.add_argument("after", metavar="B", type=campaign_folder, help="another one: after, or there")
+    parser.add_argument("before", metavar="A", type=campaign_folder, help="folder of the first campaign")
+    parser.add_argument("after", metavar="B", type=campaign_folder, help="folder of the second campaign")
     parser.add_argument(
         "--match",
         metavar="A_STORAGE:B_STORAGE",
         type=_names,
         action="append",
         default=[],
-        help="a storage of A and its name in B, as in --match hdd:disk; may be given again",
+        help="compare this storage of A with this storage of B, for example --match hdd:disk; can be repeated",
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="put tables and figures here (default: comparison/ in A's folder)"
+        "--out", metavar="DIR", type=Path, help="write tables and figures into DIR (default: A/comparison)"
     )
     printed = parser.add_mutually_exclusive_group()
-    printed.add_argument("--json", action="store_true", help="machine-readable, on stdout")
-    printed.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
+    printed.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    printed.add_argument("--quiet", action="store_true", help="print only the paths of the written files")
     asked = parser.parse_args(words)
 
     def work() -> int:

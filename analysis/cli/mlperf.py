@@ -1,4 +1,4 @@
-"""`python -m analysis mlperf DIR…`: whether a published run of MLPerf Storage follows from its recorded steps."""
+"""Run `python -m analysis mlperf`: recompute a published result of MLPerf Storage from the recorded step times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EPILOG = """\
 DIR is the output folder of one run of DLIO or MLPerf Storage (version 0.5 to 3.0).
 Definitions: docs/reference/mlperf.md.
 
-exit codes: 0 what could be recomputed is as published, 1 a figure differs by more than 0.02 points, 2 wrong usage, or a
-folder that cannot be read
+exit codes: 0 no recomputed number differs from the published number, 1 a number differs by more than 0.02 percentage
+points, 2 wrong usage, or a folder that cannot be read
 """
 EXIT_DIFFERS = 1
 
@@ -27,26 +27,32 @@ def _positive(text: str) -> float:
     with suppress(ValueError):
         if 0 < (value := float(text)) < float("inf"):
             return value
-    raise argparse.ArgumentTypeError(f"'{text}' is no number above 0")
+    raise argparse.ArgumentTypeError(f"'{text}' is not a number greater than 0")
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the verdict on the runs of the given command line; return the exit code."""
-    about = "Recompute the AU of published runs of MLPerf Storage. Not an MLPerf result, not reviewed."
+    """Print the verdict on the runs that the command line names; return the exit code."""
+    about = (
+        "Recompute the accelerator utilization (AU) of published runs of MLPerf Storage. The output is not an MLPerf "
+        "result, and MLCommons has not reviewed it."
+    )
     parser = parser_of("python -m analysis mlperf", about, EPILOG)
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path, help="output folders, one per run")
-    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="put the chart here: AU by rank and epoch")
-    parser.add_argument("--step", metavar="SECONDS", type=_positive, help="nominal time of a step")
-    parser.add_argument("--batch", metavar="N", type=_positive, help="samples per step and rank")
-    parser.add_argument("--minimum", metavar="PERCENT", type=_positive, help="least AU that passes")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="write a chart of the AU per rank and epoch into DIR")
+    parser.add_argument("--step", metavar="SECONDS", type=_positive, help="nominal compute time of a step")
+    parser.add_argument("--batch", metavar="N", type=_positive, help="number of samples per step and rank")
+    parser.add_argument("--minimum", metavar="PERCENT", type=_positive, help="minimum AU of a run that passes")
     asked = parser.parse_args(words)
     return run_guarded(lambda: report(asked))
 
 
 def report(asked: argparse.Namespace) -> int:
-    """Read the folders, write the chart and print; return the exit code. A folder that cannot be read is named."""
-    from analysis.mlperf import referee, referee_report  # noqa: PLC0415 - brings pandas and matplotlib with it
+    """Read the folders of the runs, write the chart and print the verdicts; return the exit code.
+
+    Prints an error for each folder that cannot be read, and continues with the next folder.
+    """
+    from analysis.mlperf import referee, referee_report  # noqa: PLC0415 - these imports load pandas and matplotlib
     from analysis.mlperf.dlio_folder import read_folder  # noqa: PLC0415
     from analysis.output import terminal  # noqa: PLC0415
 
@@ -60,7 +66,7 @@ def report(asked: argparse.Namespace) -> int:
             unread += 1
     written = referee_report.write_chart(runs, asked.out) if asked.out else []
     if asked.out and not written:
-        sys.stderr.write("warning: there is no chart, for these folders have no steps of a rank\n")
+        sys.stderr.write("warning: no chart was written, because no folder has step times of a rank\n")
     if asked.json:
         print(referee_report.document(runs))
     elif runs:

@@ -1,4 +1,4 @@
-"""`python -m analysis profile FILE…`: the POSIX calls that a profile has; it imports neither pandas nor matplotlib."""
+"""Run `python -m analysis profile`: print a report on the POSIX calls of a program, without pandas and matplotlib."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from analysis.errors import AnalysisError
 from analysis.text import visible
 
 EPILOG = """\
-FILE is what Profile.save wrote, the profile-<n>.npz beside a record, the spill of a killed process, or a Darshan log.
-Definitions: docs/how-to/profile.md.
+FILE is a file of Profile.save, the file profile-<n>.npz in the folder of a record, the spill file of a killed process,
+or a Darshan log. Definitions: docs/how-to/profile.md.
 
-exit codes: 0 all was read, 2 wrong usage, or a file that cannot be read or written
+exit codes: 0 all files were read, 2 wrong usage, or a file that cannot be read or written
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the reports of the profiles in the given command line; return the exit code."""
-    parser = parser_of("python -m analysis profile", "Say which POSIX calls a program made, and how long.", EPILOG)
+    """Print a report on each profile that the command line names; return the exit code."""
+    about = "List the POSIX calls of a program and their durations."
+    parser = parser_of("python -m analysis profile", about, EPILOG)
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="profiles, one per process")
-    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout: the metrics of each file")
+    parser.add_argument("--json", action="store_true", help="print the metrics of each file as JSON")
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
     parser.add_argument("--darshan", metavar="FILE", type=Path, help="write the profile as a Darshan log")
     asked = parser.parse_args(words)
@@ -31,9 +32,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def report_profiles(asked: argparse.Namespace) -> int:
-    """Read the profiles, write the requested files, and print; return the exit code.
+    """Read the profiles, write the requested files, and print the reports; return the exit code.
 
-    Raises AnalysisError where several profiles, or a profile itself, would be written, JobError on unreadable files.
+    Raises AnalysisError if a file is to be written for several profiles, or would overwrite the profile. Raises
+    JobError if a profile cannot be read.
     """
     from jobs.profiler import report as profile_report  # noqa: PLC0415 - keeps numpy out of --help
     from jobs.profiler import saved_profiles  # noqa: PLC0415
@@ -44,9 +46,9 @@ def report_profiles(asked: argparse.Namespace) -> int:
     written = {asked.chrome: write_chrome, asked.darshan: saved_profiles.write_darshan}
     for path, write in ((path, write) for path, write in written.items() if path):
         if len(windows) > 1:
-            raise AnalysisError("what is written is of one profile", "name a single FILE")
+            raise AnalysisError("--chrome and --darshan write the calls of one profile", "name a single FILE")
         if path.exists() and path.samefile(asked.files[0]):
-            raise AnalysisError(f"{path} is the profile itself", "name another file to write")
+            raise AnalysisError(f"the output file {path} is the profile itself", "name another output file")
         write(files.resolve_user_path(path), windows[0])
     if asked.json:
         metrics = [profile_report.window_metrics(window) for window in windows]

@@ -1,4 +1,4 @@
-"""The steps of an analysis: from a folder of records to tables, charts and a summary."""
+"""Run all steps of an analysis: make tables, charts, a report page and a summary from records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from analysis.records.read_records import FoundRecords
 EXIT_SKIPPED = 1
 
 
-def report_records(  # noqa: PLR0913 - what the command line says
+def report_records(  # noqa: PLR0913 - one parameter per option of the command line
     folder: Path,
     found: FoundRecords,
     helpers: Helpers,
@@ -34,9 +34,10 @@ def report_records(  # noqa: PLR0913 - what the command line says
     *,
     quiet: bool = False,
 ) -> int:
-    """Write all tables and charts of the records and print the summary; return the exit code.
+    """Write all tables, charts and the report page of the records, and print the summary; return the exit code.
 
-    The processes `helpers` draw too. Raises AnalysisError if no record can be read, or the output cannot be written.
+    The processes in `helpers` draw charts too. Raises AnalysisError if no record can be read, or if the output cannot
+    be written.
     """
     table, runs = medians_and_runs(folder, found)
     home = out or found.home
@@ -45,7 +46,7 @@ def report_records(  # noqa: PLR0913 - what the command line says
     with (
         garbage_collection_off(),
         draw_all(drawn, MOST_FIGURES, helpers) as ready,
-    ):  # this process draws when it has done all else
+    ):  # helpers draw at once; this process writes the tables first and then draws charts in `write_charts`
         tested = judge_all_claims(table, runs)
         results = Results(found, table, runs, tested, drawn, {}, home)
         tabled = tables.write_tables(table, runs, tested, home / "tables")
@@ -65,7 +66,10 @@ def report_records(  # noqa: PLR0913 - what the command line says
 def write_charts(
     drawn: Sequence[FigureSpec], ready: Iterator[Drawing], folder: Path
 ) -> tuple[list[Path], dict[str, Markup]]:
-    """Write charts as soon as they are drawn; return their paths, and the drawings for the page by stem."""
+    """Write each chart as soon as the chart is drawn.
+
+    Returns the paths of the written files, and a mapping from a chart's file stem to its drawing for the report page.
+    """
     written, images = [], {}
     for spec, drawing in zip(drawn, ready, strict=True):
         written += save.write_files(drawing.files, folder, spec.stem)

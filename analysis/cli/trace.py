@@ -1,4 +1,4 @@
-"""`python -m analysis trace FILE…`: how the time of training steps was spent, by TensorFlow's own traces."""
+"""Run `python -m analysis trace`: show how training steps spent their time, from traces of TensorFlow's profiler."""
 
 from __future__ import annotations
 
@@ -17,34 +17,40 @@ if TYPE_CHECKING:
     from jobs.events.tensorflow_trace import Runtime
 
 EPILOG = """\
-FILE is a *.xplane.pb of TensorFlow's profiler, or the tensorflow-<n>.npz beside a record; several are ranks of a run.
-Definitions: docs/how-to/traces.md.
+FILE is a file *.xplane.pb of TensorFlow's profiler, or the file tensorflow-<n>.npz in the folder of a record. If a run
+has several ranks, name one FILE per rank. Definitions: docs/how-to/traces.md.
 
-exit codes: 0 all was read, 1 events were left out for want of room, 2 wrong usage, or a file that cannot be read
+exit codes: 0 all events were read, 1 a trace has more events than the limit and events were left out, 2 wrong usage, or
+a file that cannot be read
 """
 EXIT_DROPPED = 1
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the times of steps for the given command line; return the exit code."""
-    about = "Say where the time of a training's steps went, by TensorFlow's own traces; needs no TensorFlow."
+    """Print how the steps in the given traces spent their time; return the exit code."""
+    about = "Show how training steps spent their time, from traces of TensorFlow's profiler. TensorFlow is not needed."
     parser = parser_of("python -m analysis trace", about, EPILOG)
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="traces, one a process")
-    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="traces, one per process")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
     parser.add_argument(
-        "--posix", metavar="FILE", type=Path, help="what read operations spent in the calls of a profile"
+        "--posix", metavar="FILE", type=Path, help="add how long read operations spent in the POSIX calls of a profile"
     )
-    parser.add_argument("--timelog", metavar="FILE", type=Path, help="what went on during each action of a time log")
     parser.add_argument(
-        "--system", metavar="FILE", type=Path, help="what a system trace (trace-<n>.csv) moved in steps"
+        "--timelog", metavar="FILE", type=Path, help="add how the actions of a time log overlap with the steps"
+    )
+    parser.add_argument(
+        "--system", metavar="FILE", type=Path, help="add the MB read in each step, from a system trace (trace-<n>.csv)"
     )
     asked = parser.parse_args(words)
     return run_guarded(lambda: report_traces(asked))
 
 
 def report_traces(asked: argparse.Namespace) -> int:
-    """Read the traces, write and print the results; return the exit code. Raises AnalysisError on unreadable files."""
+    """Read the traces, print the results and write the requested files; return the exit code.
+
+    Raises AnalysisError if a file cannot be read.
+    """
     from analysis.traces import step_report  # noqa: PLC0415 - keeps numpy out of other commands' --help
     from jobs.events import tensorflow_trace  # noqa: PLC0415
 
@@ -55,7 +61,7 @@ def report_traces(asked: argparse.Namespace) -> int:
     found[0] |= _joined(read, asked)
     written = []
     if asked.chrome:
-        from analysis.figures.kit import save  # noqa: PLC0415 - brings matplotlib with it
+        from analysis.figures.kit import save  # noqa: PLC0415 - this import loads matplotlib
         from jobs.events.perfetto import chrome_json  # noqa: PLC0415
 
         beside = [path for path in (asked.posix, asked.timelog, asked.system) if path]
@@ -74,13 +80,17 @@ def report_traces(asked: argparse.Namespace) -> int:
 
 
 def _joined(read: Sequence[Runtime], asked: argparse.Namespace) -> dict[str, Any]:
-    """Return the results that join a trace with other recordings. Raises AnalysisError if there are several traces."""
-    from analysis.traces import posix, step_report, system  # noqa: PLC0415 - as above
+    """Return the results that combine a trace with a profile, a system trace and a time log of the same run.
+
+    Raises AnalysisError if there are several traces, or if the trace does not record when the profiler started.
+    """
+    from analysis.traces import posix, step_report, system  # noqa: PLC0415 - keeps numpy out of other commands' --help
     from jobs.events.read_time_logs import read_logs  # noqa: PLC0415
 
     beside = {name: path for name in ("posix", "timelog", "system") if (path := getattr(asked, name))}
     if beside and (len(read) > 1 or not read[0].dated):
-        raise AnalysisError("these are joined with one trace that says when it began", "name a single FILE")
+        message = "--posix, --timelog and --system need exactly one trace, which has the start time of the profiler"
+        raise AnalysisError(message, "name a single FILE")
     found: dict[str, Any] = {}
     try:
         if "posix" in beside:
@@ -90,15 +100,22 @@ def _joined(read: Sequence[Runtime], asked: argparse.Namespace) -> dict[str, Any
         if "timelog" in beside:
             found["timelog"] = step_report.join_time_log(read[0], read_logs([beside["timelog"]])[0])
     except system.TraceError as error:
-        raise AnalysisError(f"what was seen beside it: {error}", "name files of the same run") from error
+        message = f"a file of --posix, --timelog or --system cannot be used: {error}"
+        raise AnalysisError(message, "name files of the same run") from error
     return found
 
 
 def _remarks(read: Sequence[Runtime]) -> Iterator[str]:
     for each in read:
         if each.dropped:
-            yield f"warning: {each.name}: {each.dropped:,} events are left out for want of room"
+            yield f"warning: {each.name}: {each.dropped:,} events beyond the limit are left out"
         if not each.has_marks:
-            yield f"warning: {each.name}: no step is marked (tf.profiler.experimental.Trace); all of it counts as one"
+            yield (
+                f"warning: {each.name}: no step is marked (tf.profiler.experimental.Trace); the whole trace counts as "
+                "one step"
+            )
         if not each.dated:
-            yield f"warning: {each.name}: it does not say when it began; times are from its start"
+            yield (
+                f"warning: {each.name}: the trace does not record when the profiler started; times are counted from "
+                "the start of the trace"
+            )

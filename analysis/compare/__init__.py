@@ -1,1 +1,1 @@
-"""The comparison of two campaigns: which cells correspond, and whether one campaign is faster."""
+"""Compare two campaigns: match their cells, and judge for each pair of cells whether one campaign is faster."""

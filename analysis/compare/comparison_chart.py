@@ -1,4 +1,4 @@
-"""The chart of a comparison: one row per pair, its ratio with the interval on a logarithmic axis, 1 marked."""
+"""Draw the chart of a comparison: one row per pair of cells, with the ratio B / A and its interval."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ WIDE = 7.0
 ROW, AROUND = 0.2, 1.3
 # Maximum number of characters in a line of a label.
 LABEL = 44
-# Okabe and Ito's green and vermilion; the marker says the same without colour.
+# The colours are green and vermilion from the palette of Okabe and Ito. Each verdict also has its own marker, for
+# readers who cannot distinguish the colours.
 LOOKS: dict[str, dict[str, Any]] = {
     "faster": {"marker": "^", "color": "#009E73"},
     "slower": {"marker": "v", "color": "#D55E00"},
@@ -46,16 +47,17 @@ LOOKS: dict[str, dict[str, Any]] = {
     "not comparable": {"marker": "o", "color": "white"},
 }
 NOISE = "0.92"
-# If the ratio of its ends is larger than this, an axis needs ticks at 1, 2, 5 instead of equal steps.
+# An axis whose upper end divided by the lower end is below this number has ticks in equal steps. A wider axis has ticks
+# at 1, 2 and 5 times the powers of ten.
 NARROW = 3
 MARGIN = 1.02
 
 
 def chart_specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
-    """Return one chart per compared metric, with the pairs that have a ratio.
+    """Return one chart per compared metric, which shows the pairs of cells that have a ratio.
 
-    `table` comes from `comparison_verdict.judged_pairs`; `sides` describe A and B; `better` gives for each
-    metric the better direction, `higher` or `lower`.
+    `table` comes from `comparison_verdict.judged_pairs`. `sides` has a description of campaign A and of campaign B.
+    `better` tells for each metric whether a `higher` or a `lower` value is better.
     """
     charts = []
     for figure in dict.fromkeys([*TITLES, *sorted(better)]):
@@ -74,7 +76,7 @@ def chart_specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, 
 
 
 def largest_changes(known: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the largest changes, up or down, in the order of the table."""
+    """Return the `MOST_ROWS` rows with the largest increases or decreases, in the order of the table."""
     change = np.abs(np.log(known["ratio"]))
     largest_changes = change.sort_values(ascending=False, kind="stable").index[:MOST_ROWS]
     return known[known.index.isin(largest_changes)].reset_index(drop=True)
@@ -89,9 +91,9 @@ def _what(known: pd.DataFrame) -> str:
 
 
 def draw_ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw the ratio B / A of each pair of cells with its interval; return the Figure.
+    """Draw the ratio B / A of each pair of cells with its interval; return the figure.
 
-    `axis` is the label of the axis. `frame` has one row per pair, all of one metric.
+    `axis` is the label of the x axis. `frame` has one row per pair of cells, for one metric.
     """
     with storage_colours.style_sheet():
         labels = [textwrap.fill(label, LABEL) for label in frame["label"]]
@@ -111,7 +113,7 @@ def draw_ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figur
 
 
 def _scale(axes: Axes, frame: pd.DataFrame) -> None:
-    """Set the limits of the axis so that it holds all intervals and 1, with plain numbers as ticks."""
+    """Make the x axis logarithmic, with limits that include all intervals and 1, and with plain numbers as ticks."""
     low, high = min(frame["low"].min(), 1) / MARGIN, max(frame["high"].max(), 1) * MARGIN
     axes.set_xscale("log")
     narrow = high / low < NARROW
@@ -130,7 +132,7 @@ def _row(axes: Axes, y: int, row: Row) -> None:
     ends = [[row["ratio"] - row["low"]], [row["high"] - row["ratio"]]]
     axes.errorbar(row["ratio"], y, xerr=ends, **WHISKER, zorder=2)
     axes.plot(row["ratio"], y, **_marker(row["verdict"]), zorder=3)
-    # On the right margin, where no interval reaches.
+    # The text is to the right of the axes, so that it does not cover an interval.
     text = f"{row['ratio']:.3f}{TIMES}  {row['verdict']}"
     axes.annotate(text, (1.01, y), xycoords=axes.get_yaxis_transform(), va="center", size=6.5, annotation_clip=False)
 
@@ -140,7 +142,7 @@ def _marker(verdict: str) -> dict[str, Any]:
 
 
 def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
-    """Return the entries of the legend: only those that the chart needs."""
+    """Return the entries of the legend for the verdicts and tolerances that the chart contains."""
     verdicts = [verdict for verdict in LOOKS if (frame["verdict"] == verdict).any()]
     signs: list[Artist] = [Line2D([], [], label=verdict, **_marker(verdict)) for verdict in verdicts]
     return [

@@ -1,4 +1,4 @@
-"""The steps of a comparison: from two folders of records to charts, and a table for a terminal and a file."""
+"""Run all steps of a comparison: read two campaigns, compare their cells, and write charts and tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from analysis.records.settings import Facts, distinguishing_names, is_storage
 from analysis.statistics.medians import RATE, READ, WRITTEN, add_statistics
 from analysis.text import DASH, NONE, TIMES, as_typed_by_user, escape_markdown, number
 
-# Settings that the row shows elsewhere, or that do not help a reader.
+# Settings that a label does not name, because other columns have them or because they do not help a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
 NUMBERS = ("batch_size", "prefetch", "threads")
 FIGURES = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", "wall_s": "runtime s"}
@@ -48,17 +48,17 @@ STYLE = {FASTER: "green", SLOWER: "red"}
 HEADINGS = ("cell", "A", "B", "B / A", "95 % interval", "verdict", "why")
 CELLS = ("cell of A", "cell of B")
 METHOD = (
-    f"A and B: median of the valid measured runs (their number). B / A: ratio of the medians with the {INTERVAL}."
-    " No change: the interval holds 1, or the ratio is within the tolerance of the site, the limit of the records'"
-    " check `spread`."
+    f"A and B: median of the valid measured runs, with the number of runs in brackets. B / A: ratio of the medians with"
+    f" the {INTERVAL}. The verdict is `no change` if the interval contains 1, or if the ratio is within the tolerance,"
+    " which is the limit of the check `spread` in the records."
 )
 
 
 def labelled_pairs(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
-    """Return the pairs in order, each with its label.
+    """Return the sorted pairs of cells with their labels.
 
-    A label is the storage and the settings that distinguish the pair, as typed on the command line. The order is by
-    benchmark, storage (the paper's first), then words, then numbers.
+    A label has the storage and the settings that distinguish the pair, written as on the command line. Pairs are sorted
+    by benchmark, then by storage (the paper's storages first), then by text settings, then by number settings.
     """
     facts_of_benchmark: dict[str, list[Mapping[str, Any]]] = {}
     for pair in pairs:
@@ -75,7 +75,7 @@ def labelled_pairs(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
 
 
 def terminal_tables(table: pd.DataFrame) -> Iterator[Text | Table]:
-    """Yield the tables of the comparison for a terminal, one per benchmark, and the number of pairs per verdict."""
+    """Yield one table per benchmark for a terminal, then the number of pairs for each verdict."""
     for heading, rows in benchmark_sections(table):
         yield Text(heading, style="bold")
         terminal_table = empty_table(*((name, "right" if name in HEADINGS[1:5] else "left") for name in HEADINGS))
@@ -87,7 +87,7 @@ def terminal_tables(table: pd.DataFrame) -> Iterator[Text | Table]:
 
 
 def comparison_markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
-    """Return the comparison as Markdown; `sides` describe A and B."""
+    """Return the comparison as Markdown. `sides` has a description of campaign A and of campaign B."""
     lines = [
         "# Comparison",
         "",
@@ -110,13 +110,13 @@ def comparison_markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
 
 
 def benchmark_sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield a heading and the rows of each benchmark."""
+    """Yield a heading and the rows of pairs for each benchmark and metric."""
     for (benchmark, figure), rows in table.groupby(["benchmark", "figure"], sort=False):
         yield f"{benchmark}: {FIGURES.get(str(figure), figure)}", rows
 
 
 def pair_texts(row: Row) -> list[str]:
-    """Return the texts of a pair, in the order of `HEADINGS`."""
+    """Return the texts of a pair of cells for the columns `HEADINGS`."""
     ratio, interval = NONE, NONE
     if not math.isnan(row["ratio"]):
         ratio, interval = f"{row['ratio']:.3f}{TIMES}", f"{row['low']:.3f}{DASH}{row['high']:.3f}"
@@ -132,7 +132,7 @@ def pair_texts(row: Row) -> list[str]:
 
 
 def verdict_counts(table: pd.DataFrame) -> str:
-    """Return the number of pairs per verdict, in words."""
+    """Return in words the number of pairs for each verdict."""
     words = [f"{count} {verdict}" for verdict in VERDICTS if (count := int((table["verdict"] == verdict).sum()))]
     return f"{len(table)} cell{'s' * (len(table) != 1)}: {', '.join(words)}"
 
@@ -142,7 +142,10 @@ def _one(pair: Pair) -> MatchedCell:
 
 
 def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the settings that a label must name: first those with words, then numbers, always with threads."""
+    """Return the settings that a label must name: first settings with text values, then settings with numbers.
+
+    The setting `threads` is always among these settings.
+    """
     names = [name for name in distinguishing_names(facts) if not is_storage(name) and name not in UNNAMED]
     return [*(name for name in names if name not in NUMBERS), *(n for n in NUMBERS if n in names or n == "threads")]
 
@@ -165,25 +168,25 @@ def _median_and_runs(row: Row, side: str) -> str:
 
 EXIT_SLOWER = 1
 EXIT_UNTOLD = 2
-OWN = "comparison"  # folder in a campaign's
+OWN = "comparison"  # the default output folder inside the folder of campaign A
 
 
 @dataclass(frozen=True)
 class ComparedCampaign:
-    """One of the two campaigns: its folder, its medians and every run."""
+    """One of the two campaigns: its folder, the frame of medians (`table`) and the frame of runs."""
 
     folder: Path
     table: pd.DataFrame
     runs: pd.DataFrame
 
     def description(self, name: str) -> str:
-        """Return a line that describes this campaign."""
+        """Return one line with the name (A or B), folder, number of cells, hosts and versions of TensorFlow."""
         hosts, versions = (", ".join(sorted(set(self.table[each]) - {""})) for each in ("host", "tensorflow"))
         where = f"on {hosts or 'an unknown host'}{f', TensorFlow {versions}' if versions else ''}"
         return f"{name}: {self.folder}, {len(self.table)} cell{'s' * (len(self.table) != 1)} {where}"
 
 
-def compare(  # noqa: PLR0913 - what the command line says
+def compare(  # noqa: PLR0913 - one parameter per option of the command line
     before: Path,
     after: Path,
     known_as: Mapping[str, str],
@@ -192,10 +195,10 @@ def compare(  # noqa: PLR0913 - what the command line says
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Write the tables and figures of a comparison and print it; return the exit code.
+    """Compare two campaigns, write tables and figures, and print the comparison; return the exit code.
 
-    They are written into `out`, by default into ``comparison`` in the campaign folder of A (`before`). Raises
-    AnalysisError if the folders are not two readable campaigns, or have no cell in common.
+    The files are written into the folder `out`, or by default into ``comparison`` in the folder of campaign A
+    (`before`). Raises AnalysisError if the folders are not two readable campaigns, or if no cell has a partner.
     """
     campaigns = read_records.read_records(before), read_records.read_records(after)
     if out is None:
@@ -204,7 +207,7 @@ def compare(  # noqa: PLR0913 - what the command line says
     save.require_own_folders(out)
     if campaigns[0].home.resolve() == campaigns[1].home.resolve():
         message = f"{before} and {after} are the same campaign"
-        raise AnalysisError(message, "name two folders: one from before and one from after the change")
+        raise AnalysisError(message, "name the folders of two different campaigns")
     ours, theirs = _side(before, campaigns[0]), _side(after, campaigns[1])
     table = comparison(ours, theirs, known_as)
     sides = [ours.description("A"), theirs.description("B")]
@@ -234,33 +237,36 @@ def compare(  # noqa: PLR0913 - what the command line says
     if (table["verdict"] == SLOWER).any():
         return EXIT_SLOWER
     if not table["verdict"].isin(TOLD).any():
-        print_to_stderr("error: no pair of cells can be compared; the table says why of each")
+        print_to_stderr("error: no pair of cells can be compared; the table has the reason for each pair")
         return EXIT_UNTOLD
     return EXIT_UNTOLD if any(each.skipped for each in campaigns) else 0
 
 
 def comparison(ours: ComparedCampaign, theirs: ComparedCampaign, known_as: Mapping[str, str]) -> pd.DataFrame:
-    """Return the comparison, one row per pair of cells (`analysis.compare.comparison_verdict.COLUMNS`).
+    """Return the comparison as a frame with one row per pair of cells.
 
-    Raises AnalysisError if the campaigns have no cell in common, or if `known_as` names a missing storage.
+    `known_as` maps the name of a storage of `ours` to its name in `theirs`. The columns are
+    `analysis.compare.comparison_verdict.COLUMNS`. Raises AnalysisError if no cell has a partner, or if `known_as` names
+    a storage that a campaign does not have.
     """
     _must_know(known_as, ours, "A")
     _must_know(known_as.values(), theirs, "B")
     matched = matched_pairs(cells_to_match(ours.table, known_as), cells_to_match(theirs.table))
     if not any(before and after for before, after in matched):
         message = f"no cell in common: {ours.description('A')}; {theirs.description('B')}"
-        hint = "cells match by equal settings; a storage of another name needs --match A_STORAGE:B_STORAGE"
+        hint = "compare campaigns with equal settings; if storage names differ, use --match A_STORAGE:B_STORAGE"
         raise AnalysisError(message, hint)
     return judged_pairs(labelled_pairs(matched), (ours.runs, theirs.runs))
 
 
 def _note(table: pd.DataFrame) -> None:
-    """Print the hint about `--match` if both campaigns have cells without a partner."""
+    """Print a note about the option `--match` if both campaigns have cells without a partner."""
     lonely = [sorted(set(table[f"storage_{side}"][table[f"cell_{other}"].isna()])) for side, other in ("ab", "ba")]
     if all(lonely):
         ours, theirs = map(", ".join, lonely)
         print_to_stderr(
-            f"note: cells of A on {ours} and of B on {theirs} have no partner; --match names a storage's other name"
+            f"note: cells of A on {ours} and cells of B on {theirs} have no partner; if these are two names of one "
+            "storage, use --match A_STORAGE:B_STORAGE"
         )
 
 
@@ -275,4 +281,4 @@ def _must_know(names: Iterable[str], side: ComparedCampaign, which: str) -> None
     for name in names:
         if name not in storages:
             message = f"--match: {which} has no storage '{name}'"
-            raise AnalysisError(message, f"{which} has {', '.join(storages)}")
+            raise AnalysisError(message, f"name a storage that {which} has: {', '.join(storages)}")

@@ -1,11 +1,12 @@
-"""The pairs of cells of two campaigns, and the verdict whether one is faster, with the evidence, or why there is none.
+"""Match the cells of two campaigns, and judge for each pair of cells whether the second campaign is faster.
 
-A change counts if the interval of the ratio does not contain 1, so that it is no accident of these runs, and if it is
-larger than the tolerance (the limit of the check `spread` in the records), so that it is no accident of a day.
-The larger of two tolerances counts: noise at either site is no change. If a cell is unstable, there is a verdict only
-if the whole interval is on one side of the tolerance.
+A change counts only if two conditions are met. First, the interval of the ratio does not contain 1, so the change is
+not caused by the scatter of the runs. Second, the change is larger than the tolerance, so the change is not caused by
+the usual difference between two days. The tolerance is the limit of the check `spread` in the records. If the two
+records have different limits, the larger limit is used. If a cell is unstable, a verdict is given only if the whole
+interval is inside the tolerance, or the whole interval is outside.
 
-Cells correspond by their ids, else by the settings that define the measurement.
+Two cells are matched if their ids are equal, or else if the settings that define the measurement are equal.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from analysis.statistics.ratio import ROUNDING, Ratio, ratio_of_medians
 from analysis.text import percentage
 
 NAMES_STORAGE = ("storage", "storage.name")
-# Settings of the place of data: two sites may mount the same kind of disk at different places, or emulate it.
+# Settings in which matched cells may differ, because two sites may mount the same kind of disk at different paths, and
+# because one site may emulate the disk.
 PLACES = ("root", "path", "emulated")
-# Settings whose difference makes a pair incomparable: it is reported, and the pair is still made.
+# Settings in which matched cells may differ too. The verdict on such a pair of cells is then "not comparable".
 MEANING = frozenset({"benchmark_version", "data"})
 
 INTERVAL = "95 % percentile interval of the bootstrap"
@@ -44,28 +46,41 @@ INTERVAL = "95 % percentile interval of the bootstrap"
 
 @dataclass(frozen=True)
 class MatchedCell:
-    """A cell for matching: the row of its medians, its settings, and its keys from strict to loose."""
+    """A cell with the keys by which it is matched with a cell of the other campaign.
+
+    `row` is the row of the cell's medians, and `facts` are its settings. The first key is the strictest key, and each
+    next key contains fewer settings.
+    """
 
     row: Row
     facts: Facts
     keys: tuple[str, ...]
 
 
-# A cell of each campaign, or a cell of one campaign and None.
+# A cell of campaign A and its partner in campaign B. A cell without a partner is paired with None.
 Pair = tuple[MatchedCell | None, MatchedCell | None]
 
 
 def cells_to_match(table: pd.DataFrame, known_as: Mapping[str, str] | None = None) -> list[MatchedCell]:
-    """Return the cells of a table of medians; `known_as` maps storage names to the other campaign's names."""
+    """Return the cells of a table of medians, with the keys for matching.
+
+    `known_as` maps the name of a storage to its name in the other campaign.
+    """
     return [_cell(row, known_as or {}) for row in rows_of(table.astype({"unstable": object}))]
 
 
 def matched_pairs(before: Sequence[MatchedCell], after: Sequence[MatchedCell]) -> list[Pair]:
-    """Return each cell with its partner, or with None if it has no partner; pairs without a partner come last.
+    """Return each cell with its partner in the other campaign, or with None. Cells without a partner come last.
 
-    Cells with equal ids are partners; then cells with equal settings, wherever storage and data lie; then also with
-    another version of the benchmark or other data; then also with another storage. In each step two cells are partners
-    only if their keys are unique in both campaigns: with two candidates the right one is not known.
+    Partners are found in four steps:
+
+    1. cells with equal ids;
+    2. cells with equal settings, where the paths of storage and data may differ;
+    3. the same as step 2, where also the version of the benchmark and the data may differ;
+    4. the same as step 3, where also the storage may differ.
+
+    In each step, two cells become partners only if their key occurs once in each campaign. If a key occurs several
+    times, the right partner is unknown.
     """
     partner: dict[int, MatchedCell] = {}
     taken: set[int] = set()
@@ -83,14 +98,14 @@ def matched_pairs(before: Sequence[MatchedCell], after: Sequence[MatchedCell]) -
 def _cell(row: Row, known_as: Mapping[str, str]) -> MatchedCell:
     facts = row["series_key"].facts | {"threads": row.get("threads")}
     name = known_as.get(row["storage_name"])
-    # With another storage name the cell does not match by its id any more.
+    # A cell with a renamed storage must not match by its id, because the id contains the old name.
     id_key = row["cell"] if name is None else f"{row['cell']} as {name}"
     renamed_facts = facts if name is None else facts | {each: name for each in NAMES_STORAGE if each in facts}
     return MatchedCell(row, facts, (id_key, *_looser(renamed_facts)))
 
 
 def _looser(facts: Facts) -> Iterator[str]:
-    """Yield the settings as text, each time with fewer settings."""
+    """Yield three keys for matching, which are texts of settings. Each next key contains fewer settings."""
     places = {name for name in facts if name.rpartition(".")[2] in PLACES}
     storage = {name for name in facts if is_storage(name)}
     for free in ({IMPLIED} | more for more in (places, places | MEANING, places | MEANING | storage)):
@@ -114,9 +129,9 @@ COLUMNS = [
 
 
 def judged_pairs(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return one row per pair (`COLUMNS`): both medians, their ratio B / A with its interval, and the verdict.
+    """Return one row per pair of cells: the two medians, the ratio B / A with its interval, and the verdict.
 
-    `labelled` has each pair with its label; `runs` are the frames of runs of A and of B.
+    The columns are `COLUMNS`. `labelled` has each pair with its label, and `runs` has the frames of runs of A and B.
     """
     named = {next(cell for cell in pair if cell).row["figure"] for _, pair in labelled}
     figures = [{name: positive_values(each, name) if name in each else {} for name in named} for each in runs]
@@ -131,13 +146,16 @@ def judged_pairs(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFra
 
 
 def is_decided(ratio: Ratio, tolerance: float) -> bool:
-    """Return whether the whole interval of a ratio is within the tolerance, or the whole interval is beyond it."""
+    """Return whether the whole interval of a ratio is inside the tolerance, or the whole interval is outside."""
     least, most = 1 / (1 + tolerance), 1 + tolerance
     return (least <= ratio.low and ratio.high <= most) or ratio.high < least or most < ratio.low
 
 
 def verdict_on_ratio(ratio: Ratio, tolerance: float, better: str) -> tuple[str, str]:
-    """Return the verdict on a ratio B / A, and the reason if it is no change; a missing tolerance is NaN."""
+    """Return the verdict on a ratio B / A, and the reason if the verdict is "no change".
+
+    `tolerance` is NaN if no record has a spread limit.
+    """
     if ratio.low <= 1 <= ratio.high:
         return SAME, "the interval holds 1"
     if max(ratio.value, 1 / ratio.value) - 1 <= tolerance + ROUNDING:

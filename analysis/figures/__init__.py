@@ -1,1 +1,1 @@
-"""The figures: functions from tables to `matplotlib.figure.Figure`; nothing is judged or written to a file here."""
+"""Draw figures from tables as `matplotlib.figure.Figure`. Only `kit.save` writes files."""

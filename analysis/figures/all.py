@@ -1,4 +1,4 @@
-"""All figures of the report, in their order."""
+"""List all figures of the report, in the order of the report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from analysis.statistics.selection import cells_without_snapshots, training_cell
 
 
 def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return the specs of all figures that the records allow: the papers' figures first, then ours.
+    """Return the specs of all figures that can be drawn from the records.
 
-    `table` and `runs` are those of `analysis.frames.frames_of_records`; `folders` has the folder of each cell.
+    The figures of papers come first, then the figures that no paper has. `analysis.frames.frames_of_records` returns
+    `table` and `runs`. `folders` maps the id of each cell to the folder of its record.
     """
     cells = training_cells(table)
     alone = cells_without_snapshots(cells)

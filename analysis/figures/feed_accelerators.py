@@ -1,4 +1,4 @@
-"""How many accelerators a storage feeds: utilisation and MB/s over their number, with the limit and the demand."""
+"""Draw the utilization (AU) and the MB/s over the number of accelerators that read from a storage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = [
 ]  # fmt: skip
 _FREE = frozenset({NUMBER, "benchmark.source", "cache", "data", "dataset.files", "iterations"})
 _STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
-_LEAST = 2  # numbers of accelerators in a chart
+_LEAST = 2  # a chart is drawn only if at least this many numbers of accelerators were measured
 
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
@@ -44,7 +44,10 @@ def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
 
 
 def _searches(table: pd.DataFrame, *free: str) -> dict[Settings, pd.DataFrame]:
-    """Return the cells of each search, which may be on several storages and differ in the `free` settings, too."""
+    """Return the cells of each search for the number of accelerators that a storage can serve.
+
+    The cells of a search may be on several storages, and may differ in the settings `free`.
+    """
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return {}
     cells = table[table[NUMBER].notna() & table["accelerator.minimum"].notna()]
@@ -57,9 +60,10 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def points(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table: one row per storage, source of batches and number of accelerators.
+    """Return the table of the chart, which has one row per storage, source of batches and number of accelerators.
 
-    ``demand`` are the MB/s that the accelerators need to compute all the time, ``baseline`` those of one whole file.
+    ``demand`` has the MB/s that the accelerators need to compute without waiting. ``baseline`` has the MB/s at which
+    one file is read from end to end.
     """
     own = {name.partition(".")[2]: cells[name] for name in OWN}
     need = cells[NUMBER] * own["batch"] * own["sample_bytes"] / own["step_s"] / 1e6
@@ -77,7 +81,11 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def over_accelerators(frame: pd.DataFrame) -> Panels:
-    """Draw the utilisation of the worst accelerator with its limit, and MB/s with what is needed and what is there."""
+    """Draw two panels over the number of accelerators.
+
+    The left panel has the utilization of the worst accelerator, and the minimum utilization. The right panel has the
+    measured MB/s, the MB/s that the accelerators need, and the MB/s of the baseline.
+    """
     figure, (left, right) = panels.panel_grid(2, 2, (2.9, 2.4), 5.6)
     shown = frame[frame[SHARE].notna()]
     for (_, batches), rows in shown.groupby(["storage", "batches"], sort=False):
@@ -117,11 +125,14 @@ def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.Sto
 
 
 def answers(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
-    """Yield the answer of each search that came to its end, per storage and accelerator, in the words of `feed`."""
+    """Yield the answer of each finished search, for each storage and accelerator.
+
+    The answer is the sentence that the command `feed` prints too.
+    """
     for searches in _searches(table, STEP).values():
         for (storage, step_s), rows in searches.groupby(["storage", STEP], sort=False):
             if len(rows) == 1 and step_s > searches[STEP].min():
-                continue  # a lengthened step: `feed` searches for the share of one accelerator
+                continue  # a probe with a longer step, with which `feed` searches for a number below one
             outcomes, minimum = _outcomes(points(rows), runs), 100 * rows["accelerator.minimum"].iloc[0]
             nodes = rows["nodes"].iloc[0] if "nodes" in rows else 1
             if edge := edge_of(outcomes, minimum):
@@ -130,7 +141,10 @@ def answers(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
 
 
 def _outcomes(frame: pd.DataFrame, runs: pd.DataFrame) -> Outcomes:
-    """Return what the probes of a chart's table say: those that are done, or that ended because the client was late."""
+    """Return the outcomes of the probes in the table of a chart, where a probe is one cell of a search.
+
+    Only probes that are done, or that ended because the client was late, have an outcome.
+    """
     runs = runs[runs["cell"].isin(frame["cell"])].fillna({"cpu_wait_percent": 0.0})
     runs_of_cell = {cell: rows_of(rows, OF_RUN) for cell, rows in runs.groupby("cell")}
     outcomes = {}

@@ -1,6 +1,7 @@
-"""Figure 10: MB/s written over time in one run per checkpoint target, direct or through a burst buffer.
+"""Draw Figure 10 of the paper: MB/s written over time in one run per checkpoint target.
 
-The storages are stacked in their colours; a dotted line marks the end of the application.
+The MB/s of the two storages of a burst buffer are stacked in the colours of the storages. A dotted line marks the end
+of the application.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LINE_ABOVE = 3.0
 
 
 def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return one figure per set of settings in which a training saved checkpoints and was traced."""
+    """Return one figure per set of settings in which a training saved checkpoints and has a system trace."""
     if "trace_file" not in runs:
         return []
     hidden, traced = (*HOW, *MODE), runs["cell"][runs["trace_file"].notna()]
@@ -59,7 +60,7 @@ def _what(key: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
 
 
 def _drawn(counters: str, cells: pd.DataFrame) -> str:
-    """Return the caption's sentences on the curves: runs, counters, and whose bytes they count."""
+    """Return sentences for the caption about the drawn runs, the counters, and the bytes that the counters count."""
     if not counters:
         return "No trace was read."
     facts = [key.facts for key in cells["set_key"]]
@@ -72,13 +73,16 @@ def _drawn(counters: str, cells: pd.DataFrame) -> str:
 
 
 def chart_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the chart's table: MB/s, one row per storage and interval; a cell without a trace keeps one row."""
+    """Return the table of the chart, which has one row per storage and interval of a trace, with the MB/s.
+
+    A cell without a readable trace has a single row with its status.
+    """
     frame = with_status_of_drawing(cells, PLACE, "wall_s")
     return system.samples_of_cells(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
 def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
-    roles: dict[str, list[str]] = {}  # device to roles: one device may be both sides of a burst buffer
+    roles: dict[str, list[str]] = {}  # the roles of each device, which may have both storages of a burst buffer
     for role in ROLES:
         if isinstance(name := run.get(f"source_{role}"), str):
             roles.setdefault(name, []).append(role)
@@ -93,7 +97,11 @@ def _below(run: Row, role: str) -> list[str]:
 
 
 def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mapping[str, set[str]]) -> pd.DataFrame:
-    """Return the MB/s written to a device, without the writes for image files on it that are drawn as own devices."""
+    """Return the MB/s written to a device over time.
+
+    If image files of drawn loop devices are on this device, the writes to these image files are subtracted, because the
+    loop devices are drawn separately.
+    """
     images = [other for other in below if name in below[other]]
     storages = [storage_of_role(row["set_key"].facts, role) for role in of]
     source = " without ".join([name, *images])
@@ -103,9 +111,9 @@ def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mappin
 
 @with_frame
 def draw_write_rate(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s over the seconds since the first call of the iterator, a panel per checkpoint target.
+    """Draw the MB/s written over time, with one panel per checkpoint target.
 
-    `frame` has one row per storage and interval.
+    The time is counted from the first call of the dataset iterator. `frame` has one row per storage and interval.
     """
     cells = [cell for _, cell in frame.groupby("cell", sort=False)]
     highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
@@ -117,12 +125,12 @@ def draw_write_rate(frame: pd.DataFrame) -> Panels:
 
 
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:
-    """Draw the storages of one target, stacked, and a line at the end of the application."""
+    """Draw the stacked write rates of one target's storages, and a line at the end of the application."""
     if cell["status"].iloc[0] != "done":
         write_reason(axes, cell["status"].iloc[0])
         return
     beneath: Any = 0.0
-    for _, trace in cell.groupby("role", sort=False):  # counters of one trace have the same intervals
+    for _, trace in cell.groupby("role", sort=False):  # rates can be stacked, because all have the same intervals
         edges, rates = trace["elapsed_s"].to_numpy(), trace["written_mb_per_s"].iloc[1:]
         color = storage_colours.look_of_storage(trace["storage"].iloc[0]).color
         upto = beneath + rates.to_numpy()

@@ -1,8 +1,9 @@
-"""Figures 4 and 5: the throughput of the micro-benchmark over threads, and the published ratios beside it.
+"""Draw Figures 4 and 5 of the paper: the throughput of the micro-benchmark over threads, with the published ratios.
 
-As in the paper, the panel names the storage: one panel per storage in the paper's order, inside it the threads 1, 2,
-4, 8 as categories, and one scale for all panels, unless the slowest storage would be too small to see. The colour
-names the storage a second time (the paper has white for Blackdog and gray for Tegner); Lustre stays gray.
+As in the paper, there is one panel per storage in the paper's order, and a panel has the threads 1, 2, 4 and 8 as
+categories. All panels have the same scale, unless the bars of the slowest storage would be too small to see. In
+contrast to the paper, each storage has its own colour. The paper uses white for the machine Blackdog and gray for
+Tegner.
 """
 
 from __future__ import annotations
@@ -34,21 +35,23 @@ COLUMNS = [
 ]  # fmt: skip
 PLACE = ["storage", "threads"]
 
-# {figure: (value of benchmark.preprocess, title)}; paper, Sections III.A and IV.A.
+# For each figure, the value of `benchmark.preprocess` and the title (Sections III.A and IV.A of the paper).
 FIGURES = {
     "fig4": (True, "Fig. 4. Micro-benchmark: read, decode and resize"),
     "fig5": (False, "Fig. 5. Micro-benchmark: read only"),
 }
 WIDTH = 0.72
-# Share by which bars may differ in bytes per image and count as the same: less than the height of a tick label.
+# Bars whose bytes per image differ by at most this fraction count as equal, because the difference is less than the
+# height of a tick label.
 SAME_SIZE = 0.01
-# Additional inches for the tick labels if each panel has its own scales.
+# The additional width of a panel, in inches, for tick labels if each panel has its own scales.
 SCALE_WIDTH = 0.55
-# A published mark above this many times our highest bar would leave no room for the bars.
+# A published value that is more than this many times higher than the highest measured bar is not drawn, because all
+# bars would be too small.
 MOST_OF_OURS = 2.0
-# Room for an arrow and the number of such a mark, as a share of the highest bar.
+# The height of an arrow with the number of such a published value, as a fraction of the highest bar.
 ROOM_OF_ARROW = 0.16
-# If all bars of a panel are below this share of the highest bar, each panel has a scale of its own.
+# If all bars of a panel are below this fraction of the highest bar, each panel gets its own scale.
 LEAST_OF_OURS = 0.2
 BYTES_PER_MB = 10**6
 MB_MARK: dict[str, Any] = {
@@ -61,7 +64,7 @@ MB_MARK: dict[str, Any] = {
 
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return one spec per figure and per set of settings that must not be mixed, if a cell of the set is done."""
+    """Return the specs of Figures 4 and 5, one spec per figure and set of settings that has a done cell."""
     if "benchmark.preprocess" not in table or "threads" not in table:
         return []
     counts = table["threads"].map(lambda threads: isinstance(threads, int))
@@ -79,7 +82,7 @@ def _what(_: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table in the paper's order; a cell without a bar keeps its row, without numbers."""
+    """Return the table of the chart in the paper's order. A cell that cannot be drawn has a row without numbers."""
     frame = with_status_of_drawing(cells.assign(threads=cells["threads"].astype("int64")), PLACE, "images_per_s")
     pairs = zip(frame["storage_name"], frame["threads"], strict=True)
     ratios = [chien2018.published_number(chien2018.THREAD_SCALING, name, threads) for name, threads in pairs]
@@ -93,7 +96,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_thread_scaling(frame: pd.DataFrame) -> Panels:
-    """Draw images/s over threads, a panel per storage, MB/s on the right, with whiskers."""
+    """Draw images/s over threads, with one panel per storage, whiskers, and a second y axis for MB/s at the right."""
     threads = sorted(set(frame["threads"]))
     wide, shared = max(1.55, 0.3 * len(threads)), fits_one_scale(frame)
     wide += 0 if shared else SCALE_WIDTH
@@ -112,10 +115,10 @@ def draw_thread_scaling(frame: pd.DataFrame) -> Panels:
 def _right_axes(
     panes: Sequence[tuple[Axes, pd.DataFrame]], frame: pd.DataFrame, threads: Sequence[int], *, shared: bool
 ) -> list[Artist]:
-    """Add an MB/s axis on the right; return its entries of the legend.
+    """Add a second y axis for MB/s at the right; return the entries of the legend for this axis.
 
-    One scale serves both sides only if all images have the same size; otherwise each bar gets a marker, on a scale
-    that keeps the marker within its bar.
+    If all images have the same size, the bars show images/s and MB/s at once. Otherwise each bar gets a marker for
+    MB/s, and the scale of the right axis is chosen so that the marker is inside the bar.
     """
     sizes = frame["bytes_per_image"]
     factor = float(sizes.median() if has_one_image_size(frame) else sizes.max()) / BYTES_PER_MB
@@ -137,21 +140,28 @@ def _right_axes(
 
 
 def fits_one_scale(frame: pd.DataFrame) -> bool:
-    """Return whether one scale serves all panels: each has a bar of at least `LEAST_OF_OURS` of the highest bar."""
+    """Return whether all panels can have the same scale.
+
+    This is the case if each panel has a bar with at least the fraction `LEAST_OF_OURS` of the highest bar.
+    """
     highest = frame.groupby("storage")["images_per_s"].max().dropna()
     return bool(highest.empty or highest.min() >= LEAST_OF_OURS * highest.max())
 
 
 def has_one_image_size(frame: pd.DataFrame) -> bool:
-    """Return whether all bars agree in bytes per image (within `SAME_SIZE`), so that one right axis is true for all."""
+    """Return whether all bars have the same bytes per image (within `SAME_SIZE`).
+
+    In this case one axis for MB/s is correct for all bars.
+    """
     size = frame["bytes_per_image"].dropna()
     return bool(len(size) and size.max() - size.min() <= SAME_SIZE * size.median())
 
 
 def _top(frame: pd.DataFrame) -> float:
-    """Return the end of the axis, images/s: above 0, with room for the numbers over the highest bar, whisker or mark.
+    """Return the upper end of the y axis (images/s), so that the numbers above the highest bar fit.
 
-    A published mark that would make all bars small is left out; `panels.draw_bars` writes its number instead.
+    The end is always greater than 0. A published value that would make all bars too small is ignored here, and
+    `panels.draw_bars` writes this value as a number instead of a mark.
     """
     ours, marks = panels.upper_ends(frame, "images_per_s").dropna(), frame["paper_images_per_s"].dropna()
     drawn = marks[marks <= MOST_OF_OURS * ours.max()]

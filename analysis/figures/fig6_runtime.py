@@ -1,6 +1,7 @@
-"""Figure 6: runtime over threads; the bar is the runtime with prefetch, its white top the excess without prefetch.
+"""Draw Figure 6 of the paper: the runtime with prefetch over threads, and the excess without prefetch.
 
-As in the paper, but with the colour of the storage instead of light and dark gray.
+The bar is the runtime with prefetch, and the white part on top of the bar is the excess without prefetch. The figure is
+drawn as in the paper, but with the colour of the storage instead of light and dark gray.
 """
 
 from __future__ import annotations
@@ -38,23 +39,25 @@ COLUMNS = [
 ]  # fmt: skip
 WIDTH = 0.78
 LESS: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
-# The whiskers of the two runtimes stand side by side: without an excess they would overlap.
+# The whiskers of the two runtimes are shifted by this distance, because they would overlap if the excess is small.
 ASIDE = 0.17
-# Height of a line of text as a share of the axis; two lines stand above a bar, and one or two more if n differs.
+# The height of a line of text as a fraction of the y axis. Two lines are written above a bar, and one or two more lines
+# if cells have different numbers of runs.
 LINE = 0.075
 NEW_LINE = "\n"
 
 
 def chart_specs(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per set of settings with cells with and without prefetch, done or not."""
+    """Return one figure per set of settings that has both cells with prefetch and cells without prefetch."""
     sets = dict(sets_worth_a_chart(sets_by_prefetch(sets_of_settings(cells, {"prefetch"}))))
     return figure_specs("fig6", TITLE, draw_runtime, sets, chart_table, caption_of_runs())
 
 
 def sets_worth_a_chart(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:
-    """Return the sets with several thread counts; a set with one only if no other set differs just in the batch size.
+    """Return the sets that are worth a chart, which are the sets with several thread counts.
 
-    Fig. 7's cells are one set per batch size, each with one thread count: Fig. 7 shows them together.
+    A set with a single thread count is returned only if no other set differs from it only in the batch size. Sets that
+    differ only in the batch size are shown together in Fig. 7.
     """
     alike: dict[Settings, list[tuple[Settings, pd.DataFrame]]] = {}
     for key, cells in sets.items():
@@ -67,10 +70,11 @@ def sets_worth_a_chart(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Sett
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table, seconds: per storage and thread count a row with prefetch, then a row without.
+    """Return the table of the chart in seconds.
 
-    A cell without a bar keeps its row, without numbers. `excess_s` needs a runtime with prefetch on the same host;
-    otherwise the row's status is `without partner`.
+    For each storage and thread count, the table has a row with prefetch, and then a row without prefetch. A cell that
+    cannot be drawn has a row without numbers. `excess_s` is the runtime without prefetch minus the runtime with
+    prefetch on the same host. If there is no such runtime, the status of the row is `without partner`.
     """
     frame = add_missing_partners(with_status_of_drawing(cells, [*PLACE, "prefetch"], "wall_s"), ["threads"])
     frame = numbers_of_done_cells(frame.rename(columns={old: new for new, old in RUNTIME.items()}), RUNTIME)
@@ -85,9 +89,9 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_runtime(frame: pd.DataFrame) -> Panels:
-    """Draw seconds over threads, a panel per storage, with whiskers.
+    """Draw the runtime in seconds over threads, with one panel per storage, and whiskers.
 
-    Each bar takes two rows of `frame`: with prefetch and without.
+    Each bar shows two rows of `frame`: the row with prefetch and the row without prefetch.
     """
     threads = sorted(set(frame["threads"]))
     shown = frame[frame["runtime_s"].notna()]
@@ -105,7 +109,7 @@ def draw_runtime(frame: pd.DataFrame) -> Panels:
 
 
 def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
-    """Draw the runtime with prefetch, the excess without, and the status of a missing one."""
+    """Draw the runtime with prefetch and the excess without prefetch, or write the status if a runtime is missing."""
     height, excess = ahead["runtime_s"], without["excess_s"]
     if math.isnan(height):
         panels.write_gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
@@ -122,7 +126,7 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
         if excess > 0:
             axes.bar(x, excess, width=WIDTH, bottom=height, color="white", edgecolor="black")
         else:
-            # An excess of 0 or less cannot be stacked: it is a line inside the bar.
+            # An excess of 0 or less cannot be stacked on the bar, so it is drawn as a line inside the bar.
             axes.hlines(height + excess, x - WIDTH / 2, x + WIDTH / 2, **LESS)
         panels.draw_whiskers(axes, [x + ASIDE], [without], "runtime_s")
         sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
@@ -133,7 +137,10 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
 
 
 def _added(excess: float, runtime: float) -> str:
-    """Return an excess as text with at most as many decimals as the runtime below it, but one is always allowed."""
+    """Return an excess as text.
+
+    The text has at most as many decimals as the text of the runtime, but one decimal is always allowed.
+    """
     own, theirs = (len(three_digits(each).partition(".")[2]) for each in (excess, runtime))
     return f"{excess:.{min(own, max(1, theirs))}f}"
 

@@ -1,6 +1,6 @@
-"""Figure 7: the throughput of the mini-application over the batch size, at one number of threads.
+"""Draw Figure 7 of the paper: the throughput of the mini-application over the batch size, at one number of threads.
 
-Filled markers on a solid line: with prefetch; hollow markers on a dashed line: without.
+Cells with prefetch have filled markers on a solid line. Cells without prefetch have hollow markers on a dashed line.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ COLUMNS = [
     "storage", "storage_name", "batch_size", "prefetch", *NUMBERS, "n_valid", "unstable", "status", "host",
     "accelerator", "cell",
 ]  # fmt: skip
-# Both curves are shifted to the sides of their batch size, so that equal points are seen as two.
+# The curve with prefetch is shifted to the right and the curve without prefetch to the left by this distance, so that
+# two equal points are both visible.
 ASIDE = 0.09
-# Whiskers are drawn below the markers: a short one would cover its marker.
+# The z order of whiskers, which are drawn behind the markers because a short whisker would cover its marker.
 WHISKER_BELOW = 1.5
-# Letter size (points) of the lines on missing cells, and the share of the axis per line.
+# The font size (points) of the lines about missing cells, and the height of such a line as a fraction of the y axis.
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
 def chart_specs(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of settings in which several batch sizes were measured."""
+    """Return one figure per set of settings in which several batch sizes were measured."""
     sets = {key: each for key, each in batch_sets(cells).items() if len(set(each["batch_size"])) > 1}
     return figure_specs("fig7", TITLE, draw_throughput, sets, chart_table, caption_of_runs("point"), worth=_several)
 
@@ -52,7 +53,7 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table in the paper's order; a cell without a point keeps its row, without numbers."""
+    """Return the table of the chart in the paper's order. A cell that cannot be drawn has a row without numbers."""
     return numbers_of_done_cells(
         sort_as_in_paper(with_status_of_drawing(cells, BATCH_PLACE, FIGURE), ["batch_size"]), NUMBERS
     )[COLUMNS]
@@ -60,7 +61,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_throughput(frame: pd.DataFrame) -> Panels:
-    """Draw images/s over batch sizes as categories, a panel per storage, with whiskers."""
+    """Draw images/s over batch sizes as categories, with one panel per storage, and whiskers."""
     sizes = sorted(set(frame["batch_size"]))
     shown = frame[frame["images_per_s"].notna()]
     most_missing = frame[frame["images_per_s"].isna()].groupby("storage").size().max()
@@ -78,7 +79,10 @@ def draw_throughput(frame: pd.DataFrame) -> Panels:
 
 
 def _look(storage: str, prefetch: int) -> dict[str, Any]:
-    """Return the look of a curve: colour and marker by the storage, fill and line by the prefetch."""
+    """Return the look of a curve.
+
+    The storage determines the colour and the marker. The prefetch determines the fill of the marker and the line.
+    """
     look = storage_colours.look_of_storage(storage)
     return {
         "color": look.color if prefetch else "black",
@@ -101,7 +105,10 @@ def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
 
 
 def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) -> None:
-    """Write the medians of each batch size: the highest above its whisker, the others below their whiskers."""
+    """Write the medians of each batch size beside the points.
+
+    The highest median is written above its whisker, and each lower median below its whisker.
+    """
     rows = rows_of(cells[cells["images_per_s"].notna()].sort_values("images_per_s", ascending=False))
     above: set[int] = set()
     for row in rows:
@@ -115,7 +122,7 @@ def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) 
 
 
 def _gaps(axes: Axes, missing: pd.DataFrame) -> None:
-    """Write the missing cells with their status at the top left, where rising curves leave room."""
+    """Write the missing cells with their status at the top left, because curves that rise do not cover this corner."""
     saved_how = [f"batch {row['batch_size']}, prefetch {row['prefetch']}: {row['status']}" for row in rows_of(missing)]
     axes.text(0.03, 0.985, "\n".join(saved_how), transform=axes.transAxes, va="top", color="0.4", size=GAP_SIZE)
 

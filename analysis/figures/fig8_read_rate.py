@@ -1,4 +1,7 @@
-"""Figure 8: MB/s read over time in one run; as in the paper: gray area with prefetch, white under a line without."""
+"""Draw Figure 8 of the paper: MB/s read over time in one run with prefetch and in one run without prefetch.
+
+As in the paper, the run with prefetch is a gray area, and the run without prefetch is a white area under a line.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,17 @@ OF_TRACE = ["elapsed_s", "read_mb_per_s", "phase", "source", "run", "runtime_s",
 COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
 GRAY = "#A6A6A6"
 TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted"}
-# White below gray and the line above both: neither area hides the other.
+# The z orders: the white area is behind the gray area, and the line is in front of the gray area. Both runs thus stay
+# visible.
 WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 
 
 def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return one figure per set of settings that has cells with and without prefetch, and a trace.
+    """Return one figure per set of settings that has cells with prefetch, cells without prefetch, and a system trace.
 
-    Of sets that differ only in threads and batch size one is drawn: the paper's batch size, then most threads, then the
-    longest runs. Only the drawn traces are read, from the folders of their cells.
+    If sets differ only in threads and batch size, only the best set is drawn. A set with the paper's batch size is
+    preferred, then a set with more threads, then a set with longer runs. Only the drawn traces are read. `folders`
+    has the folder of each cell.
     """
     if "trace_file" not in runs:
         return []
@@ -65,7 +70,7 @@ def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, P
 
 
 def best_sets_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]]:
-    """Return lists of sets that differ only in threads, batch size and iterations, the best set of a list first."""
+    """Return lists of sets that differ only in threads, batch size and iterations. A list begins with its best set."""
 
     def rank(key: Settings) -> tuple[bool, int, float]:
         return key.facts["batch_size"] == chien2018.BATCH_SIZE, key.facts["threads"], float(sets[key]["wall_s"].sum())
@@ -77,9 +82,10 @@ def best_sets_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Sett
 
 
 def chart_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the chart's table: MB/s, one row per interval of each trace; a cell without a trace keeps one row.
+    """Return the table of the chart, which has one row per interval of each trace, with the MB/s.
 
-    The first row of a trace is its start and has no rate.
+    The first row of a trace is the start of the trace and has no rate. A cell without a readable trace has a single row
+    with its status.
     """
     frame = add_missing_partners(with_status_of_drawing(cells, PLACE, "wall_s"), [])
     return system.samples_of_cells(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
@@ -91,7 +97,11 @@ def _samples(_: Row, _run: Row, path: Path) -> pd.DataFrame:
 
 
 def caption_of_drawn_run(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
-    """Return the caption's sentences on the drawn run and its counter, and the cells with the process's counter."""
+    """Return sentences for the caption about the drawn runs and their counters.
+
+    The caption also names the cells for which the counter of the process was used, because the counter of the storage
+    could not be read.
+    """
     done = frame[frame["status"] == "done"]
     if done.empty:
         return "No trace could be read."
@@ -105,9 +115,10 @@ def caption_of_drawn_run(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame)
 
 @with_frame
 def draw_read_rate(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s over the seconds since the first call of the iterator, a panel per storage.
+    """Draw the MB/s read over time, with one panel per storage.
 
-    Each row of `frame` is an interval: it begins at the end of the row before; the first row has no rate.
+    The time is counted from the first call of the dataset iterator. Each row of `frame` is an interval, which begins at
+    the end of the interval in the row before. The first row has no rate.
     """
     storages = list(dict.fromkeys(frame["storage"]))
     hosts = len(set(frame["host"]) - {""}) > 1
@@ -121,7 +132,7 @@ def draw_read_rate(frame: pd.DataFrame) -> Panels:
 
 
 def _panel(axes: Axes, cells: pd.DataFrame) -> None:
-    """Draw the traces of one storage with and without prefetch; write the status of a missing one."""
+    """Draw the traces of one storage with prefetch and without prefetch, and write the status of a missing trace."""
     missing = []
     for prefetch, trace in cells.groupby("prefetch"):
         if trace["status"].iloc[0] == "done":
@@ -133,7 +144,7 @@ def _panel(axes: Axes, cells: pd.DataFrame) -> None:
 
 
 def _trace(axes: Axes, trace: pd.DataFrame, *, prefetch: int) -> None:
-    """Draw one trace, and a line at the end of the iteration if the trace goes on after it."""
+    """Draw one trace. If the trace continues after the end of the iteration, draw a line at this end."""
     edges, rates = trace["elapsed_s"].to_numpy(), trace["read_mb_per_s"].to_numpy()[1:]
     if prefetch:
         axes.stairs(rates, edges, fill=True, color=GRAY, zorder=GRAY_ABOVE)

@@ -1,6 +1,7 @@
-"""Figure 9: the runtime per checkpoint target (gray: without checkpoints), and below it the time of one checkpoint.
+"""Draw Figure 9 of the paper: the runtime for each checkpoint target, and below it the time of one checkpoint.
 
-A second figure, ours, shows per target and mode how long training stands still and when a snapshot is durable/drained.
+The gray part of a bar is the runtime without checkpoints. A second figure, which the paper does not have, shows for
+each target and mode how long the training stops, and after what time a snapshot is durable and drained.
 """
 
 from __future__ import annotations
@@ -31,30 +32,31 @@ NUMBERS = [f"{name}{end}" for name in SNAPSHOT_TIMES for end in ("", "_min", "_m
 WIDTH = 0.7
 GRAY = "#C4C4C4"
 LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
-# The bars of a target, from top to bottom: column of the seconds, label, fill.
+# The bars of a target from top to bottom. Each bar has the column with its seconds, a label, and a fill.
 KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("snapshot_blocked_s", "training stands still", {"color": "0.25"}),
     ("snapshot_durable_fast_s", "until durable (colour of the target)", {}),
     ("snapshot_durable_slow_s", "until drained to the slow storage", {"hatch": "....", "color": "white"}),
 )
 HEIGHT = 0.26
-# Letters of a line beside the bars.
+# The maximum number of characters in a line of a label beside the bars.
 LABEL = 28
-# Room at the right for the numbers, as a share of the axis.
+# The end of the x axis divided by the longest time, so that the numbers at the right of the bars fit.
 RIGHT = 1.16
 
 
 def runtime_figures(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per set of settings in which a training saved checkpoints."""
+    """Return one figure of runtimes (Fig. 9) per set of settings in which a training saved checkpoints."""
     title, hidden = "Fig. 9. Mini-application: runtime with checkpoints, and one checkpoint", (*HOW, *MODE)
     sets = saving_sets(cells, hidden)
     return figure_specs("fig9", title, draw_runtimes, sets, runtime_table, caption_of_checkpoints, hidden=hidden)
 
 
 def runtime_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table, seconds: one row per target, the training without checkpoints first.
+    """Return the table of the chart in seconds, which has one row per checkpoint target.
 
-    `without_s`: runtime without checkpoints on the same host; `checkpoint_s`: training stood still for one checkpoint.
+    The training without checkpoints is the first row. `without_s` is the runtime without checkpoints on the same host.
+    `checkpoint_s` is the time for which the training stopped for one checkpoint.
     """
     frame = with_status_of_drawing(cells, PLACE, "wall_s").rename(
         columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()}
@@ -68,9 +70,9 @@ def runtime_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_runtimes(frame: pd.DataFrame) -> Panels:
-    """Draw seconds per target, the whole run above and one checkpoint below, with whiskers.
+    """Draw the seconds for each checkpoint target with whiskers: the whole run above, and one checkpoint below.
 
-    The row without a target has no bar of its own: it is the gray part of all bars.
+    The training without checkpoints has no bar of its own. Its runtime is the gray part of all bars.
     """
     targets = frame[frame["target"] != NO_TARGET]
     shown = frame[frame["runtime_s"].notna()]
@@ -105,12 +107,18 @@ def _colour(row: Row) -> str:
 
 
 def _fill(row: Row) -> str:
-    """Return the colour of a runtime: gray if the training without checkpoints took longer."""
+    """Return the colour of a runtime's bar.
+
+    The colour is gray if the training without checkpoints took longer, or else the colour of the checkpoint target.
+    """
     return GRAY if row["without_s"] > row["runtime_s"] else _colour(row)
 
 
 def checkpoint_figures(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per set of settings in which a training saved checkpoints, with all modes."""
+    """Return one figure of checkpoint times per set of settings in which a training saved checkpoints.
+
+    A figure shows all modes (`sync` and `async`).
+    """
     title = "One checkpoint: training stands still, durable, drained"
     return figure_specs(
         "checkpoints",
@@ -124,14 +132,14 @@ def checkpoint_figures(cells: pd.DataFrame) -> list[FigureSpec]:
 
 
 def checkpoint_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table: one row per target and mode; seconds since the end of the saved step."""
+    """Return the table of the chart, which has one row per target and mode. Times are seconds since the saved step."""
     saves = with_status_of_drawing(cells[cells["target"] != NO_TARGET], PLACE, "snapshot_blocked_s")
     return numbers_of_done_cells(saves.reindex(columns=[*PLACE, *NUMBERS, *OF_CELL]), NUMBERS)
 
 
 @panels.with_frame
 def draw_checkpoints(frame: pd.DataFrame) -> Panels:
-    """Draw seconds since the end of the saved step, up to three bars per target and mode, with whiskers."""
+    """Draw the times of a checkpoint since the end of the saved step: up to three bars per target and mode."""
     rows = rows_of(frame)
     longest = max(frame[f"{name}_max"].max() for name, *_ in KINDS)
     figure = Figure(figsize=(6.0, 1.35 + 0.55 * len(rows)))

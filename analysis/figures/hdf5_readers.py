@@ -1,4 +1,4 @@
-"""Readers of HDF5: MB/s over the parallel calls, one line per reader; it shows the cost of the library's lock."""
+"""Draw the MB/s of HDF5 readers over the number of parallel calls, which shows the cost of the HDF5 library's lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analysis.records.settings import reduced_set_key
 from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 
 TITLE = "Readers of HDF5: MB/s over the calls at once"
-# In the order of the legend; other readers follow.
+# The looks of the readers in the order of the legend. Other readers follow in the legend with the look `OTHER`.
 LOOKS = {
     "h5py_threads": StorageLook("#D55E00", "o"), "h5py_pool": StorageLook("#E69F00", "s"),
     "h5py_shared": StorageLook("#56B4E9", "^"),
@@ -26,7 +26,10 @@ COLUMNS = [*PLACE, "storage_name", *NUMBERS, "n_valid", "unstable", "status", "h
 
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per set of cells that differ in reader, parallel calls and storage, if two readers are done."""
+    """Return one figure per set of cells that differ only in reader, number of parallel calls and storage.
+
+    A set gets a figure only if at least two readers have done cells.
+    """
     if not {"reader", NUMBERS[0]} <= {*table}:
         return []
     cells = table[table["reader"].notna()].copy()
@@ -42,7 +45,10 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table: one row per storage, reader and number of parallel calls, even without a point."""
+    """Return the table of the chart, which has one row per storage, reader and number of parallel calls.
+
+    A cell that cannot be drawn has a row too.
+    """
     frame = numbers_of_done_cells(with_status_of_drawing(cells, PLACE, NUMBERS[0]), NUMBERS)[COLUMNS].copy()
     places = {name: place for place, name in enumerate(LOOKS)}
     order = frame["reader"].map(lambda name: places.get(name, len(places)))
@@ -51,7 +57,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_readers(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s over parallel calls, a panel per storage, a line per reader, with whiskers."""
+    """Draw MB/s over the number of parallel calls, with one panel per storage, one line per reader, and whiskers."""
     top = panels.axis_top(frame, NUMBERS[-1])
     labels = "calls at once (threads)", "MB/s delivered"
     figure, panes = panels.storage_panels(frame, 2.8, 2.1, labels=labels, top=top)

@@ -1,4 +1,4 @@
-"""NERSC's figures: the parts of the wall time over nodes and with parts switched off, and the read rate of files."""
+"""Draw NERSC's figures: the parts of the wall time by nodes and by control, and the read rate by nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from jobs.events.table import EventsError
 
 INPUT = {HEPCNN: "read", CLIMATE: "input"}
 NAMES = {HEPCNN: "HEPCNNB", CLIMATE: "CDB"}
-# Okabe and Ito's palette (analysis/figures/kit/storage_colours.py); the rest is white.
+# The label and the colour of each part of the wall time. The colours are from the palette of Okabe and Ito.
 LOOKS = {
     "read_s": ("read", "#D55E00"), "unpack_s": ("waiting for input", "#E69F00"),
     "compute_s": ("train", "#56B4E9"),
@@ -61,7 +61,7 @@ WIDTH = 0.8
 
 
 def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return the figures of HEPCNNB and of CDB: wall time by nodes and by control, and the rate of reading."""
+    """Return the figures of HEPCNNB and of CDB: wall time by nodes, wall time by control, and read rate by nodes."""
     cells = workloads(table, runs)
     typical = typical_runs(runs, ["timelog"]) if len(cells) else {}
     charts: list[FigureSpec] = []
@@ -91,7 +91,7 @@ def _caption_of_rates(_key: object, shown: pd.DataFrame, frame: pd.DataFrame) ->
 
 
 def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells in the order of nodes, then shuffling (local, global), then control."""
+    """Return the cells sorted by the number of nodes, then by shuffling (local, global), then by control."""
     rank = {word: place for place, word in enumerate(("none", "local", "global", "no_io", "no_compute", "metadata"))}
     keys = [tuple(rank.get(word, -1) for word in words) for words in zip(cells[SHUFFLE], cells[CONTROL], strict=True)]
     placed = cells.assign(_order=pd.Series(keys, index=cells.index, dtype=object))
@@ -99,7 +99,10 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def wall_time_table(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
-    """Return the chart's table: per cell its bar's label (by `words`) and the seconds of the parts of its wall time."""
+    """Return the table of the chart, which has one row per cell with the seconds of the parts of its wall time.
+
+    `words` is a function that returns the label of a row's bar, which is in the column `place`.
+    """
     ordered = _ordered(with_status_of_drawing(cells, ["storage", NODES, SHUFFLE, CONTROL], "wall_s"))
     ordered = ordered.assign(place=[words(row) for row in rows_of(ordered)])
     return numbers_of_done_cells(ordered, [*WALL, "io_share", *WALL_PARTS])[STACK]
@@ -107,7 +110,10 @@ def wall_time_table(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_wall_time(frame: pd.DataFrame) -> Panels:
-    """Draw the parts of the wall time stacked, one panel per storage; the share of I/O stands above each bar."""
+    """Draw the parts of the wall time as stacked bars, with one panel per storage.
+
+    The share of I/O is written above each bar.
+    """
     places = list(dict.fromkeys(frame["place"]))
     shown = frame[frame["wall_s"].notna()]
     top = float(panels.upper_ends(shown, "wall_s").max()) * panels.HEADROOM
@@ -116,7 +122,7 @@ def draw_wall_time(frame: pd.DataFrame) -> Panels:
     for axes, cells in panes:
         for row in rows_of(cells):
             _stack(axes, places.index(row["place"]), row, n=panels.needs_run_counts(shown))
-        axes.set_title(f"storage {axes.get_title()}")  # a storage may be called local, as a way of shuffling is
+        axes.set_title(f"storage {axes.get_title()}")  # "storage" is added, because "local" is also a kind of shuffling
         axes.set_xticks(range(len(places)), places, size=6.5)
         axes.set_xlim(-0.6, len(places) - 0.4)
     return figure, _parts(shown)
@@ -142,7 +148,10 @@ def _parts(shown: pd.DataFrame) -> list[Artist]:
 
 
 def rate_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the chart's table: per cell MB/s by each definition, from the time logs of the run of median length."""
+    """Return the table of the chart, which has one row per cell with the MB/s by each definition.
+
+    The MB/s are computed from the time logs of the run with the median runtime.
+    """
     ordered = _ordered(with_status_of_drawing(cells, ["storage", NODES, SHUFFLE], "wall_s")).rename(
         columns={SHUFFLE: "shuffle"}
     )
@@ -161,7 +170,10 @@ def rate_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[st
 
 
 def _rates(row: Row, run: Row, folder: Path) -> dict[str, float]:
-    """Return the MB/s at which all ranks of a run read together, by each definition; raise if the logs lack it."""
+    """Return the MB/s at which all ranks of a run together read files, by each definition.
+
+    Raises AnalysisError, EventsError or KeyError if the time logs cannot be read, or lack reads or their bytes.
+    """
     stem = f"timelog-{int(run['run'])}"
     paths = [path for mark in (".", "-") for path in sorted(folder.glob(f"{stem}{mark}*timelog"))]
     log, _ = read_logs(paths)
@@ -177,9 +189,9 @@ def _rates(row: Row, run: Row, folder: Path) -> dict[str, float]:
 
 
 def _published(row: Row, metrics: Mapping[str, Any]) -> float:
-    """Return bytes per second by HEPCNNB's formula (`analysis.claims.nersc2018.published_rate`).
+    """Return bytes per second by the formula of HEPCNNB (`analysis.claims.nersc2018.published_rate`).
 
-    NaN for CDB: its published formula takes the requested bytes.
+    Return NaN for CDB, because the published formula of CDB uses the requested bytes.
     """
     facts_of_files = [row.get(f"dataset.{name}") for name in ("train_files", "samples", "image_size")]
     if row["benchmark"] != HEPCNN or None in facts_of_files:
@@ -192,7 +204,10 @@ def _published(row: Row, metrics: Mapping[str, Any]) -> float:
 
 @panels.with_frame
 def draw_rates(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s over nodes: a panel per storage, a line per definition and way of shuffling; dotted: ideal scaling."""
+    """Draw MB/s over nodes, with one panel per storage, and one line per definition and kind of shuffling.
+
+    A dotted line shows ideal scaling.
+    """
     nodes = sorted(set(frame[NODES]))
     shown = frame[frame["union_all"].notna()]
     top = (float(shown[list(RATES)].max().max()) if len(shown) else 1.0) * panels.HEADROOM

@@ -1,4 +1,7 @@
-"""Objects beside files: MB/s over the mean size of a file or object; a line per storage, a panel per parallel calls."""
+"""Draw the MB/s of objects and of files over their mean size, with one line per storage.
+
+There is one panel per number of parallel calls.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,16 @@ LOOKS = (
 )  # fmt: skip
 IN_A_ROW, LEAST = 4, 2
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-CLOSE = 2.0  # sizes closer than this factor get no own ticks: their labels would overlap
+# The measured sizes get ticks only if each size is at least this many times the next smaller size, because the labels
+# of the ticks would overlap otherwise.
+CLOSE = 2.0
 
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per set of cells that differ only in data, storage and threads, if a storage has two sizes."""
+    """Return one figure per set of cells that differ only in dataset, storage and threads.
+
+    A set gets a figure only if it has an object store, and if two sizes were measured with some storage.
+    """
     if not {KIND, SIZE, "threads", *NUMBERS} <= {*table}:
         return []
     cells = table[table[SIZE].notna() & (table["figure"] == "images_per_s")]
@@ -65,14 +73,17 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table: one row per storage, number of threads and mean size of a file or object (bytes)."""
+    """Return the table of the chart, which has one row per storage, number of threads and mean size in bytes.
+
+    The mean size is the size of a file or of an object.
+    """
     frame = numbers_of_done_cells(with_status_of_drawing(cells.round({SIZE: 0}), PLACE, RATE), NUMBERS)
     return frame.sort_values([*PLACE, "cell"])[COLUMNS]
 
 
 @panels.with_frame
 def draw_object_sizes(frame: pd.DataFrame) -> Panels:
-    """Draw a panel per number of threads, both axes logarithmic, with whiskers."""
+    """Draw MB/s over the mean size with one panel per number of threads, logarithmic axes, and whiskers."""
     counts, shown = sorted(set(frame["threads"])), frame[frame[RATE].notna()]
     looks = {name: LOOKS[place % len(LOOKS)] for place, name in enumerate(dict.fromkeys(frame["storage"]))}
     figure, grid = panels.panel_grid(len(counts), IN_A_ROW, (2.1, 2.3), 4.2, sharex=True, sharey=True)
@@ -100,7 +111,7 @@ def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, StorageLook], *, n:
 
 
 def _ticks(axes: Axes, sizes: list[float]) -> None:
-    """Label the shared x axis with the measured sizes if they are far enough from each other."""
+    """Label the shared x axis with the measured sizes if the labels do not overlap (`CLOSE`)."""
     if all(other >= CLOSE * one for one, other in pairwise(sizes)):
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -109,7 +120,7 @@ def _ticks(axes: Axes, sizes: list[float]) -> None:
 
 
 def _bytes(size: float, _: object = None) -> str:
-    """Return a number of bytes as text with a unit: `10 kB`, `1 MB`."""
-    size = float(f"{size:.3g}")  # rounded first: the rounded number decides on the unit
+    """Return a number of bytes as text with a unit, for example `10 kB` or `1 MB`."""
+    size = float(f"{size:.3g}")  # rounding comes first, because 999,900 bytes must become 1 MB and not 1000 kB
     unit, name = next((each for each in _UNITS if size >= each[0]), _UNITS[-1])
     return f"{size / unit:g} {name}"

@@ -1,4 +1,4 @@
-"""The figures of the POSIX calls of one run per profiled cell: sizes, order of the reads, rates, and single calls."""
+"""Draw the POSIX calls of one run per profiled cell: sizes of reads, order of reads, rates, and single calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_CELL = ["run", "runtime_s", "file_of_profile", "status", "host", "cell"]
 MOST_CELLS = 12
 IN_A_ROW = 3
 LONGEST_NAME = 22
-# Additional inches for the vertical size labels below the panels.
+# The additional height of the figure, in inches, for the vertical tick labels with the sizes.
 SIZES_HIGH = 0.45
 DARK, LIGHT = "#4D4D4D", "#D0D0D0"
 ORDERS = {"consecutive": DARK, "sequential_only": "#9A9A9A", "neither": "white"}
@@ -43,17 +43,21 @@ IN_WORDS = {
     "neither": "neither",
 }
 WRITTEN_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 0.9}
-# The height of each kind of call on its line: an empty read directly follows another read and would hide it.
+# The vertical offset of each kind of call from the line of its file. An empty read has another offset than a read,
+# because an empty read directly follows a read and would cover it.
 ABOVE, AMID, BELOW = -0.27, 0.0, 0.27
 HEIGHTS = {READ: AMID, END: BELOW, WRITTEN: BELOW, OTHER: ABOVE}
 THICK = 2.4
-DOT = 0.004  # of the panel's width
+DOT = 0.004  # the smallest drawn length of a call, as a fraction of the panel's width
 COLORS = {READ: "#0072B2", END: "#56B4E9", WRITTEN: "#D55E00", OTHER: "#999999"}
 ENOUGH_FOR_A_NUMBER = 0.06
 
 
 def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return four figures per set of settings with a profiled cell; two if no single calls were recorded."""
+    """Return four figures per set of settings with a profiled cell.
+
+    If the profiles have only counters and no single calls, return two figures per set.
+    """
     if not {POSIX, "threads"} <= set(table) or "profile_file" not in runs:
         return []
     cells = table[table[POSIX].notna() & table["threads"].map(lambda value: type(value) is int)]
@@ -65,7 +69,7 @@ def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, P
 
     def frame(name: str, each: pd.DataFrame) -> pd.DataFrame:
         key = each["set_key"].iloc[0]
-        known[key] = known.get(key) or _frames(each, drawn, folders)  # a profile is read once for all figures
+        known[key] = known.get(key) or _frames(each, drawn, folders)  # each profile is read only once for all figures
         return known[key][name]
 
     charts = []
@@ -95,7 +99,10 @@ def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, 
 
 
 def _frames(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
-    """Return the table of each figure for one set; a cell without a profile keeps one row, its `status` says why."""
+    """Return the table of each figure for one set of cells.
+
+    A cell without a readable profile has one row, and the column `status` of this row gives the reason.
+    """
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name, *_ in _FIGURES}
     for row in rows_of(sort_as_in_paper(with_status_of_drawing(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         run = runs.get(row["cell"], {})
@@ -122,7 +129,11 @@ def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _profile(row: Row, run: Row, folders: Mapping[str, Path]) -> Window | None:
-    """Return the profile of a cell's run, searched only in the cell's folder: a record must not point elsewhere."""
+    """Return the profile of a cell's run, or None if the cell is not done.
+
+    Only the folder of the cell is searched, so that a record cannot name a file in another folder. Raises TraceError if
+    the run has no readable profile.
+    """
     if row["status"] != "done":
         return None
     if not isinstance(run.get("profile_file"), str):
@@ -131,7 +142,10 @@ def _profile(row: Row, run: Row, folders: Mapping[str, Path]) -> Window | None:
 
 
 def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, pd.DataFrame]]:
-    """Title the panel of every cell; yield the panel and the rows of each done cell."""
+    """Write the title of each cell's panel, and yield the panel and the rows of each done cell.
+
+    The panel of a cell that is not done gets the status of the cell as text.
+    """
     for each, (_, cell) in zip(axes, frame.groupby("cell", sort=False), strict=False):
         first = cell.iloc[0]
         each.set_title(panel_title(first))
@@ -142,13 +156,13 @@ def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, p
 
 
 def panel_title(row: Any) -> str:
-    """Return the title of a cell's panel: its storage and number of threads."""
+    """Return the title of a cell's panel, which has the storage and the number of threads."""
     return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
 @with_frame
 def draw_sizes(frame: pd.DataFrame) -> Panels:
-    """Draw the shares of reads and of files by size, a panel per cell."""
+    """Draw the shares of reads and of files in each size bin, with one panel per cell."""
     cells = frame["cell"].nunique()
     figure, grid = panel_grid(cells, IN_A_ROW, (2.2, 1.3), 4.2, sharex=True, sharey=True)
     figure.set_figheight(figure.get_figheight() + SIZES_HIGH)
@@ -167,7 +181,7 @@ def draw_sizes(frame: pd.DataFrame) -> Panels:
 
 @with_frame
 def draw_read_order(frame: pd.DataFrame) -> Panels:
-    """Draw one bar per cell: the shares of its reads that are consecutive, sequential or neither."""
+    """Draw one bar per cell with the shares of consecutive reads, of other sequential reads, and of all other reads."""
     rows = rows_of(frame)
     figure = Figure(figsize=(5.2, 1.1 + 0.3 * len(rows)))
     axes = figure.subplots()
@@ -190,7 +204,7 @@ def draw_read_order(frame: pd.DataFrame) -> Panels:
 
 @with_frame
 def draw_rates(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s on the left and calls/s on the right over the seconds of the window, two panels per cell."""
+    """Draw two panels per cell over the time of the window: MB/s on the left and calls/s on the right."""
     cells = frame["cell"].nunique()
     writes = bool(frame.get("written_mb_per_s", pd.Series(dtype=float)).any())
     figure = Figure(figsize=(7.0, 1.2 + 1.15 * cells))
@@ -216,7 +230,7 @@ def draw_rates(frame: pd.DataFrame) -> Panels:
 
 @with_frame
 def draw_first_files(frame: pd.DataFrame) -> Panels:
-    """Draw the calls on the first files: one panel per cell, one line per file."""
+    """Draw the single calls on the first files, with one panel per cell and one line per file."""
     cells = frame["cell"].nunique()
     lines = int(frame.groupby("cell")["cell"].size().max() > 1) * posix.FIRST_FILES or 1
     figure = Figure(figsize=(7.0, 1.2 + cells * (0.45 + 0.11 * lines)))
@@ -229,7 +243,7 @@ def draw_first_files(frame: pd.DataFrame) -> Panels:
 
 
 def _lines(axes: Axes, cell: pd.DataFrame) -> None:
-    """Draw the calls of a cell; a call that is too short to be seen is drawn as a dot."""
+    """Draw the calls of a cell. A call that is too short to be visible is drawn as a dot."""
     starts, ends = cell["start_s"] * 1e3, cell["end_s"] * 1e3
     first, last = starts.min(), ends.max()
     visible_ends = np.maximum(ends, starts + (last - first) * DOT)
@@ -249,7 +263,8 @@ def _short(path: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"\N{HORIZONTAL ELLIPSIS}{name[1 - LONGEST_NAME :]}"
 
 
-# Per figure: name, title, function that draws it, sentence of the caption, function that returns its numbers.
+# Sentences for the captions, and then the figures. `_FIGURES` has for each figure the name, the title, the function
+# that draws the figure, the sentence for the caption, and the function that returns the numbers.
 _BINS = "Bins are Darshan's, each up to its size; a file's size is what was read of it, to its last byte."
 _BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (

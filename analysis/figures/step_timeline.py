@@ -1,4 +1,4 @@
-"""The timeline of one run per cell that TensorFlow's profiler recorded: what each thread did in the steps."""
+"""Draw a timeline of one run per cell that TensorFlow's profiler recorded, with the events of each thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ STEM = "steps"
 FILE = "tensorflow_file"
 PLACE = ["storage", "threads"]
 MOST_CELLS, MOST_RANKS, MOST_THREADS, MOST_FILES, MOST_EDGES = 4, 4, 8, 6, 60
-# Columns of the timeline: a shorter span is drawn one column long, and a shorter gap is not drawn.
+# The number of columns into which the timeline is divided. A span shorter than a column is drawn one column wide, and a
+# gap shorter than a column is not drawn.
 COLUMNS = 300
 COLORS = {
     "compute": "#0072B2", "communication": "#CC79A7", "checkpoint": "#AA4499", "read": "#D55E00", "decode": "#E69F00",
@@ -51,11 +52,11 @@ CAPTION = (
     f" Thin lines are the edges of steps."
 )
 _RANK = re.compile(r"(-rank\d+)?\.npz$")
-_NUMBER = re.compile(r"^tf_(data_)?|/-?\d{6,}$")  # what tells a reader nothing
+_NUMBER = re.compile(r"^tf_(data_)?|/-?\d{6,}$")  # parts of thread names that do not help a reader
 
 
 def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return one timeline per set of settings with a cell that TensorFlow's profiler recorded."""
+    """Return one timeline per set of settings that has a cell with a trace of TensorFlow's profiler."""
     if FILE not in runs or "threads" not in table:
         return []
     drawn = system.typical_runs(runs[runs[FILE].map(lambda name: isinstance(name, str))], [FILE, "profile_file"])
@@ -70,7 +71,10 @@ def _caption(_key: Settings, _cells: pd.DataFrame, _frame: pd.DataFrame) -> str:
 
 
 def _frame(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the chart's table: one row per drawn span; a cell with an unreadable trace keeps one row and a status."""
+    """Return the table of the chart, which has one row per drawn span.
+
+    A cell with an unreadable trace has a single row with its status.
+    """
     parts = []
     for row in rows_of(sort_as_in_paper(with_status_of_drawing(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         run = runs.get(row["cell"], {})
@@ -86,7 +90,10 @@ def _frame(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, P
 
 
 def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
-    """Yield the spans of a run and the edges of its steps; files are searched only in the cell's folder."""
+    """Yield the rows for the spans of a run and for the starts of its steps.
+
+    Only the folder of the cell is searched for files, so that a record cannot name a file in another folder.
+    """
     name = _RANK.sub("", str(run[FILE]).rpartition("/")[2])
     paths = [folder / f"{name}{f'-rank{rank}' if rank else ''}.npz" for rank in range(MOST_RANKS)]
     ranks = [tensorflow_trace.read_trace(path) for path in paths if path.exists() and not path.is_symlink()]
@@ -106,7 +113,10 @@ def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
 
 
 def _of_threads(rank: tensorflow_trace.Runtime) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yield name, category, starts and ends of the busiest threads; the thread that steps are marked on comes first."""
+    """Yield the name of each of the busiest threads, with a category and the starts and ends of its events.
+
+    The thread on which steps are marked comes first.
+    """
     events, lines = rank.events, rank.events.words["thread"]
     taken = np.bincount(events["thread"], events["end"] - events["start"], len(lines))
     taken[rank.front] = np.inf
@@ -140,7 +150,10 @@ def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, i
 
 @with_frame
 def draw_timeline(frame: pd.DataFrame) -> Panels:
-    """Draw one panel per cell, one line per thread or file; earlier `CATEGORIES` cover later ones."""
+    """Draw a timeline with one panel per cell, and one line per thread or file.
+
+    A span covers the spans of categories that come later in `CATEGORIES`.
+    """
     cells = [(cell.iloc[0], cell) for _, cell in frame.groupby("cell", sort=False)]
     lines = [max(1, cell["line"].nunique()) for _, cell in cells]
     figure = Figure(figsize=(7.0, 1.2 + sum(0.4 + 0.15 * each for each in lines)))
@@ -171,7 +184,7 @@ def _panel(axes: Axes, cell: pd.DataFrame) -> None:
 
 
 def _boxes(pieces: pd.DataFrame, place: int) -> Outline:
-    """Return all spans of a line as one path: many small paths would make a large file."""
+    """Return all spans of a line as one path, because many small paths would make a large file."""
     left, right = (pieces[edge].to_numpy()[:, None] for edge in ("start_s", "end_s"))
     across = np.concatenate([left, right, right, left, left], axis=1)
     upright = np.broadcast_to(place + np.array([-0.4, -0.4, 0.4, 0.4, -0.4]), across.shape)

@@ -1,4 +1,4 @@
-"""The figure of a benchmark that the paper does not have: its figure of merit over each swept setting."""
+"""Draw the figure of a benchmark that no paper has: its main metric over each swept setting."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ COLUMNS = [
     "unit", "better", "status", "host", "cell",
 ]  # fmt: skip
 IN_A_ROW = 3
-ACROSS = 42  # letters above a panel
-# The columns of the figure of merit, named as those of any metric.
+ACROSS = 42  # maximum number of characters in a line of a panel's title
+# New names for the columns of the main metric, because `panels.draw_line` expects the names `merit`, `merit_min` etc.
 MERIT = {"median": "merit", **{end: f"merit_{end}" for end in ("min", "max", "low", "high")}}
-# An axis names at most this many of its values.
+# The maximum number of tick labels on an axis.
 MOST_TICKS = 12
-# Tick labels of more letters than this in sum do not fit side by side below an axis.
+# Tick labels are rotated if they have more characters in total than this limit, because they would overlap.
 LETTERS = 20
-# Largest over smallest value from which an axis is logarithmic.
+# An axis is logarithmic if the largest value divided by the smallest value is at least this number.
 WIDE = 16
 
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per benchmark and version with a done cell; a panel varies one setting and holds the others.
+    """Return one figure per benchmark and version that has a done cell.
 
-    They are held at the values with most measurements; if only the storage was swept, the panel compares storages.
+    Each panel shows cells that differ in one swept setting. The other settings have the values with most measurements.
+    If only the storage was swept, a single panel compares the storages.
     """
     charts = []
     for shared, every in plain_sets(table):
@@ -79,7 +80,10 @@ def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table: one row per swept value and storage; a cell without a point keeps its row."""
+    """Return the table of the chart, which has one row per swept value and storage.
+
+    A cell that cannot be drawn has a row too, with its status and without numbers.
+    """
     names = swept_names(cells)
     parts = []
     for name in names:
@@ -112,7 +116,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_swept_settings(frame: pd.DataFrame) -> Panels:
-    """Draw the figure of merit over the swept settings: one panel per setting, one line per storage, with whiskers."""
+    """Draw the main metric over the swept settings, with one panel per setting, one line per storage, and whiskers."""
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]
     figure, grid = panels.panel_grid(len(panes), IN_A_ROW, (2.6, 2.2), 4.2)
     merit = frame.iloc[0]
@@ -125,7 +129,11 @@ def draw_swept_settings(frame: pd.DataFrame) -> Panels:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, *, n: bool) -> None:
-    """Draw the lines of one setting (`n` as in `draw_line`): numbers at their value, words at equal distances."""
+    """Draw the lines of one swept setting.
+
+    Values that are numbers are placed on a number axis. Other values are placed at equal distances. If `n` is true, the
+    number of runs is written above each point.
+    """
     values = sorted(dict.fromkeys(rows["value"]), key=setting_sort_key)
     numbers = all(map(is_number, values))
     spots = {value: float(value) if numbers else float(place) for place, value in enumerate(values)}
@@ -134,7 +142,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, n: bool) -> None:
     for _, line in rows.groupby("storage", sort=False):
         drawn = line[line["merit"].notna()]
         if len(drawn):
-            # A line invites comparing its points, so points of several hosts are not joined.
+            # Points of several hosts are not joined by a line, because such points must not be compared.
             style = "solid" if numbers and len(set(drawn["host"])) == 1 else "none"
             look = storage_colours.look_of_storage(drawn["storage_name"].iloc[0])
             places = [spots[value] for value in drawn["value"]]

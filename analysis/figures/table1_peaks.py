@@ -1,4 +1,4 @@
-"""Table I as a figure: MB/s of each storage when one file is read or written, beside the published numbers."""
+"""Draw Table I of the paper as a figure: the MB/s at which one file is read or written on each storage."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ COLUMNS = [
 ]  # fmt: skip
 SIZES = ("benchmark.file_mb", "benchmark.transfer_mib")
 WIDTH = 0.36
-# Where the bar of an access stands beside the middle of its storage.
+# The x distance of the bar for reading, and of the bar for writing, from the centre of the storage.
 BESIDE = {"read": -0.21, "write": 0.21}
 
 
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return one figure per set of settings of baselines that read or write a file, if any cell is done."""
+    """Return one figure per set of settings that has a done baseline which reads or writes a whole file."""
     sets = {key: cells.assign(tensorflow="") for key, cells in _sets(table).items()}
     return figure_specs("table1", TITLE, draw_peaks, sets, chart_table, _what, always=SIZES)
 
@@ -44,7 +44,7 @@ def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
 
 
 def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
-    """Return the cells that read or write a whole file, grouped by all their settings but the access."""
+    """Return the cells that read or write a whole file, grouped by all settings except storage, threads and access."""
     if ACCESS not in table:
         return {}
     cells = table[is_baseline(table) & table[ACCESS].isin(ACCESSES)]
@@ -53,7 +53,10 @@ def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
 
 
 def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the chart's table, MB/s, in the paper's order; a cell without a bar keeps its row, without numbers."""
+    """Return the table of the chart with MB/s, in the paper's order.
+
+    A cell that cannot be drawn has a row without numbers.
+    """
     cells = cells.assign(access=cells[ACCESS])
     frame = numbers_of_done_cells(with_status_of_drawing(cells, PLACE, "mb_per_s"), NUMBERS).copy()
     pairs = zip(frame["storage_name"], frame["access"], strict=True)
@@ -64,11 +67,14 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_peaks(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s per storage, read in its colour and written in white, with whiskers, published as dashes."""
+    """Draw the MB/s of each storage with whiskers, and the published numbers as dashes.
+
+    The bar for reading has the colour of the storage, and the bar for writing is white.
+    """
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
     beside = BESIDE if len(set(frame["access"])) > 1 else dict.fromkeys(BESIDE, 0.0)
-    figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
+    figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # wide enough for the legend
     axes = figure.subplots()
     axes.set_ylim(0, panels.axis_top(frame, "mb_per_s_max", "paper_mb_per_s"))
     places = [storages.index(row["storage"]) + beside[row["access"]] for row in rows_of(frame)]
@@ -88,14 +94,14 @@ def _fill(row: Row) -> str:
 
 
 def _name(frame: pd.DataFrame, storage: str) -> str:
-    """Return the name of a storage, with its host if the figure has several hosts."""
+    """Return the name of a storage for the x axis. If the figure has several hosts, also return the storage's host."""
     hosts = ", ".join(sorted(set(frame["host"][frame["storage"] == storage]) - {""}))
     several = len(set(frame["host"]) - {""}) > 1
     return panels.wrap_name(f"{storage} on {hosts}" if several and hosts else storage)
 
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:
-    """Return the legend's entries: the accesses, and the published numbers if there are any."""
+    """Return the entries of the legend: the access patterns, and the published numbers if the figure has any."""
     drawn = set(frame["access"])
     colors = {"read": "0.6", "write": "white"}
     signs: list[Artist] = [

@@ -1,4 +1,4 @@
-"""tf-Darshan's Figures 5 to 7, 9, 11 and 12: bandwidth over threads and staging, fwrite calls, cost of a profile."""
+"""Draw Figures 5 to 7, 9, 11 and 12 of the tf-Darshan paper: bandwidth, fwrite calls, and cost of profiling."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ BAND = "#DDDDDD"
 
 
 class BarChart(NamedTuple):
-    """The description of a figure with one bar per cell: file name, texts, metric, and the column below each bar."""
+    """The description of a figure with one bar per cell: file stem, texts, metric, and the number below each bar."""
 
     stem: str
     title: str
     figure: str
     label: str
-    more: str  # end of the caption
-    beside: str  # column of the number below a bar
-    published: Callable[[Row], float]  # a function with a name: figures are drawn in processes of their own
+    more: str  # the last sentence of the caption
+    beside: str  # the column with the number that is written below a bar
+    published: Callable[[Row], float]  # no lambda, because the function is pickled for the processes that draw
 
 
 def _fwrites(row: Row) -> float:
@@ -73,7 +73,7 @@ SAVES = BarChart(
 
 
 def chart_specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
-    """Return the figures of bandwidth and fwrite calls of the paper's trainings, and of the cost of all profiles."""
+    """Return the figures of POSIX bandwidth, of fwrite calls, and of the cost of profiling."""
     return [*_bars(table, runs), *_costs(table, runs)]
 
 
@@ -98,7 +98,11 @@ def _bars(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
 
 
 def _numbers(kind: BarChart, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per bar: its place, the metric with min and max, the number below it, the published value."""
+    """Return the table of a chart, which has one row per bar.
+
+    A row has the settings of the cell, the metric with minimum and maximum, the number below the bar, and the published
+    value.
+    """
     of_cell = counted_runs(runs, [kind.figure, kind.beside]).groupby("cell")
     ends = {f"{kind.figure}{end}": of_cell[kind.figure].agg(how)
             for end, how in (("", "median"), ("_min", "min"), ("_max", "max"))}  # fmt: skip
@@ -115,18 +119,18 @@ def _caption(kind: BarChart) -> Callable[[Settings, pd.DataFrame, pd.DataFrame],
 
 @panels.with_frame
 def draw_bandwidths(frame: pd.DataFrame) -> Panels:
-    """Draw the POSIX bandwidth, a panel per storage."""
+    """Draw the POSIX bandwidth of each cell as a bar, with one panel per storage."""
     return _drawn(BANDWIDTHS, frame)
 
 
 @panels.with_frame
 def draw_fwrites(frame: pd.DataFrame) -> Panels:
-    """Draw the fwrite calls, a panel per storage."""
+    """Draw the number of fwrite calls of each cell as a bar, with one panel per storage."""
     return _drawn(SAVES, frame)
 
 
 def _drawn(kind: BarChart, frame: pd.DataFrame) -> Panels:
-    """Draw a panel per storage, with whiskers, the published value across its bar."""
+    """Draw a bar chart with one panel per storage, whiskers, and marks of the published values."""
     shown = frame[frame[kind.figure].notna()]
     top = panels.axis_top(shown, f"{kind.figure}_max", "published", headroom=panels.HEADROOM * 1.1)
     wide = 0.9 + 0.75 * frame.groupby("storage").size().max()
@@ -175,7 +179,7 @@ def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
 
 @panels.with_frame
 def draw_profile_costs(frame: pd.DataFrame) -> Panels:
-    """Draw how much longer (%) each workload is with a profile, and the published range as a band."""
+    """Draw by how many percent profiling makes each workload longer, and the published range as a band."""
     rows = rows_of(frame)
     figure = Figure(figsize=(5.2, 1.3 + 0.42 * len(rows)))
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""tf-Darshan's Figures 3 and 4: the MB/s of each window of a profile, drawn over the system's trace."""
+"""Draw Figures 3 and 4 of the tf-Darshan paper: the MB/s in each window of a profile, over the system trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from analysis.records.frame import Row
     from analysis.records.settings import Settings
 
-FEW = 4  # with fewer windows than this their median length says nothing
+FEW = 4  # short windows are left out only if there are at least this many windows
 TITLE = "tf-Darshan, Figs. 3 and 4. Read each second: windows of the profile and the system's trace"
 PLACE = ["storage", "threads"]
 OF_CELL = [*PLACE, "status", "host", "cell"]
@@ -36,7 +36,7 @@ GRAY = "#BDBDBD"
 
 
 def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return one figure per set of settings in which the profile of a cell is divided into windows."""
+    """Return one figure per set of settings that has a cell with a profile divided into windows (`profile.every`)."""
     if not {posix.EVERY, "threads"} <= set(table) or not set(posix.FILES) <= set(runs):
         return []
     cells = table[table[posix.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
@@ -48,9 +48,10 @@ def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, P
 
 
 def chart_table(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return one row per window and per interval of the trace, MB/s, in seconds of the trace's clock, for each cell.
+    """Return the table of the chart, which has one row per window and one row per interval of the system trace.
 
-    `over_trace`: the MB/s of a window over the trace's MB/s in the same time. A cell without data keeps one row.
+    Each row has the MB/s and the start and end in seconds since the start of the trace. `over_trace` is the MB/s of a
+    window divided by the MB/s of the trace in the same time. A cell without data has a single row with its status.
     """
     parts = []
     for row in rows_of(sort_as_in_paper(with_status_of_drawing(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
@@ -77,13 +78,16 @@ def _lines(run: Row, folder: Path) -> pd.DataFrame:
 
 
 def _long(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return the windows of at least 1/4 of the median length; shorter ones only take batches that were read before."""
+    """Return the windows that are at least 1/4 as long as the median window.
+
+    Shorter windows are left out, because the training took only batches there that were read in earlier windows.
+    """
     length_s = parts["elapsed_s"] - parts["begin_s"]
     return parts[length_s >= length_s.median() / 4] if len(parts) >= FEW else parts
 
 
 def caption_of_agreement(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
-    """Return the caption's sentences on how well the windows and the trace agree, over all cells."""
+    """Return sentences for the caption that tell how well the profile and the system trace agree over all cells."""
     over = frame["over_trace"].dropna()
     every = key.facts.get(posix.EVERY)
     every = f"A window is {every} steps of the run of median runtime, and none that is over at once."
@@ -95,7 +99,10 @@ def caption_of_agreement(key: Settings, _shown: pd.DataFrame, frame: pd.DataFram
 
 @with_frame
 def draw_windows(frame: pd.DataFrame) -> Panels:
-    """Draw both lines over the seconds since the first call of the iterator, a panel per cell."""
+    """Draw the MB/s of the windows and of the system trace over time, with one panel per cell.
+
+    The time is counted from the first call of the dataset iterator.
+    """
     cells = list(frame.groupby("cell", sort=False))
     highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("read_mb_per_s", "elapsed_s"))
     figure, grid = time_panels(len(cells), highest * HEADROOM, longest, "MB/s read")

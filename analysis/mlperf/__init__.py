@@ -1,1 +1,1 @@
-"""The referee of published runs of MLPerf Storage: what DLIO wrote, recomputed from the steps of its ranks."""
+"""Check published runs of MLPerf Storage: recompute the results of DLIO from the step times of the ranks."""

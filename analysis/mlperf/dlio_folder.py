@@ -1,11 +1,17 @@
-"""Read the output folder of a run of DLIO, the program behind MLPerf Storage, as versions 0.5 to 3.0 write it.
+"""Read the output folder of a run of DLIO (versions 0.5 to 3.0), which is the program that MLPerf Storage runs.
 
-There are ``N_output.json`` (of rank N the seconds of each step, by epoch and block), ``per_epoch_stats.json`` (of rank
-0) or ``N_per_epoch_stats.json`` (when blocks began and ended), ``summary.json`` (what is published), and Hydra's
-configuration or ``*_metadata.json``. Source of the fields: ``dlio_benchmark/utils/statscounter.py`` of
-argonne-lcf/dlio_benchmark @03b5ed3 and mlcommons/DLIO_local_changes @53c2fd3.
+The folder has these files:
 
-Ranks are read one after the other, and of each only sums are kept: memory is a few times that of the largest file.
+- ``N_output.json``: the seconds of each step of rank N, by epoch and block;
+- ``per_epoch_stats.json`` (of rank 0) or ``N_per_epoch_stats.json``: the start and end times of blocks;
+- ``summary.json``: the published results;
+- Hydra's configuration or ``*_metadata.json``: the settings.
+
+The fields are documented by the source ``dlio_benchmark/utils/statscounter.py`` of argonne-lcf/dlio_benchmark @03b5ed3
+and mlcommons/DLIO_local_changes @53c2fd3.
+
+Ranks are read one after the other, and only sums of a rank stay in memory. The needed memory is thus only a few times
+the size of the largest file.
 """
 
 from __future__ import annotations
@@ -33,30 +39,30 @@ from jobs.system import untrusted
 from jobs.system.untrusted import MOST_BYTES_OF_JSON, UntrustedError
 
 MOST_BYTES_OF_RANK = 1 << 28
-MOST_STEPS = 1 << 22  # of a block
+MOST_STEPS = 1 << 22  # maximum number of steps in a block
 MOST_NAMES = 200_000
 MOST_EPOCHS = 100_000
 MOST_SECONDS = 1e9
 MOST_BYTES_OF_CONFIG = 1 << 20
 CONFIG_FOLDERS = (".", ".hydra", "configs", "dlio_config")
-CONFIG_FILES = ("overrides.yaml", "config.yaml")  # the second is composed of all: its values count
+CONFIG_FILES = ("overrides.yaml", "config.yaml")  # `config.yaml` has the final values, so it is read last
 OF_BLOCK = (
     "rank", "epoch", "block", "steps", "counted", "load_s", "compute_s", "proc_s", "excluded_s", "least_s", "most_s",
     "own_au", "own_samples_per_s",
 )  # fmt: skip
 NO_FOLDER = "name the output folder of one run of DLIO, with its N_output.json, per_epoch_stats.json and summary.json"
-DAMAGED = "fetch the file again, or take it out of the folder: then it counts as missing"
+DAMAGED = "download the file again, or remove it from the folder, so that it counts as missing"
 _NUMBER = r"(0|[1-9]\d{0,5})"
 _RANK, _STAMPS = re.compile(f"{_NUMBER}_output.json"), re.compile(f"(?:{_NUMBER}_)?per_epoch_stats.json")
 _METADATA, _EPOCH = re.compile(r"\w*_metadata\.json"), re.compile(_NUMBER)
 _BLOCK, _SAVED = re.compile(f"block{_NUMBER}"), re.compile(f"(save_)?ckpt{_NUMBER}")
-# `  name: value`, `- ++part.name=value` or `  name:`
+# A line of YAML or of Hydra's overrides: `  name: value`, `- ++part.name=value` or `  name:`.
 _SETTING = re.compile(r"( *)(?:- )?'?\+*([\w.]+)(?:[=:] *'?([^'\s]+)'?|:)\s*")
 _Kind = TypeVar("_Kind")
 
 
 class Metric(TypedDict, total=False):
-    """What a summary publishes of its training."""
+    """The published metrics of the training in ``summary.json``."""
 
     train_au_percentage: Annotated[list[Number], Meta(max_length=MOST_EPOCHS)]
     train_au_mean_percentage: Number
@@ -65,7 +71,7 @@ class Metric(TypedDict, total=False):
 
 
 class Summary(TypedDict, total=False):
-    """``summary.json``, of which no key is needed."""
+    """The content of ``summary.json``. All keys are optional."""
 
     start: Word
     end: Word
@@ -92,28 +98,40 @@ class _Epoch(msgspec.Struct):
 
 @dataclass(frozen=True)
 class DlioFolder:
-    """The output folder of a run."""
+    """The content of the output folder of a DLIO run."""
 
     path: Path
     summary: Summary
     settings: Mapping[str, str]
-    """Of the configuration, by the last two parts of their names, as in ``reader.batch_size``."""
+    """The settings of the run by the last two parts of their names, for example ``reader.batch_size``."""
     blocks: pd.DataFrame
-    """A row per rank, epoch and block, which are the steps between two checkpoints.
+    """A frame with one row per rank, epoch and block. A block consists of the steps between two checkpoints.
 
-    `steps` are all of them, `counted` those that AU counts. Over these are added, in seconds, `load_s`, `compute_s` and
-    `proc_s` (from the start of loading until the batch is processed; `slowest_s`: of the slowest rank of each step, NaN
-    where the ranks' steps differ). `excluded_s` is `proc_s` of the others, `least_s` and `most_s` the shortest and
-    longest compute of all. `own_au` and `own_samples_per_s` are as the rank published them (NaN: it did not). `wall_s`
-    is from the first stamp to the last (NaN: none), which are the rank's `own_stamps` or those of rank 0;
-    `checkpoints_s` of the epoch and the one before: ranks may begin a block while rank 0 still saves.
+    The columns are:
+
+    - `steps`: the number of all steps;
+    - `counted`: the number of steps that count for the AU (accelerator utilization);
+    - `load_s`, `compute_s`, `proc_s`: sums over the counted steps, in seconds. `proc_s` is the time from the start of
+      loading until the batch is processed;
+    - `slowest_s`: the sum of `proc_s` of the slowest rank in each step, NaN if ranks have different numbers of steps;
+    - `excluded_s`: the sum of `proc_s` over the steps that do not count;
+    - `least_s`, `most_s`: the shortest and the longest compute time of all steps;
+    - `own_au`, `own_samples_per_s`: the AU and the samples/s that the rank published, NaN if the rank published none;
+    - `wall_s`: the time from the first to the last time stamp of the block, NaN without time stamps;
+    - `own_stamps`: whether these are time stamps of the rank itself. Otherwise the time stamps of rank 0 are used;
+    - `checkpoints_s`: the time that rank 0 needed for checkpoints in this epoch and in the epoch before, because other
+      ranks may begin a block while rank 0 still saves a checkpoint.
     """
     epochs_s: Mapping[int, float]
-    """Durations of the epochs, of rank 0."""
+    """The duration of each epoch in seconds, measured by rank 0."""
 
 
 class Stamps(NamedTuple):
-    """Seconds of a rank's epochs, of its blocks, and of the checkpoints of an epoch together."""
+    """The durations, in seconds, that follow from the time stamps of one rank.
+
+    `epochs_s` has the duration of each epoch, `blocks_s` the duration of each block (by epoch and name), and
+    `checkpoints_s` the sum of the durations of all checkpoints in an epoch.
+    """
 
     epochs_s: dict[int, float]
     blocks_s: dict[tuple[int, str], float]
@@ -121,13 +139,16 @@ class Stamps(NamedTuple):
 
 
 def read_folder(path: Path) -> DlioFolder:
-    """Return what a run of DLIO left in its output folder; raise AnalysisError if that is none, or is damaged."""
+    """Return the content of the output folder of a DLIO run.
+
+    Raises AnalysisError if the folder is not such a folder, or if a file is damaged.
+    """
     with naming(path, NO_FOLDER):
         resolved_folder = path.resolve()
         names = sorted(each.name for each in islice(resolved_folder.iterdir(), MOST_NAMES + 1))
         ranks = {int(match[1]): resolved_folder / name for name in names if (match := _RANK.fullmatch(name))}
         if len(names) > MOST_NAMES or not (ranks or "summary.json" in names):
-            raise UntrustedError("it is no output folder of DLIO: it has neither N_output.json nor summary.json")
+            raise UntrustedError("this is no output folder of DLIO: it has neither N_output.json nor summary.json")
     summary = read_json(resolved_folder / "summary.json", Summary) if "summary.json" in names else Summary()
     stamps = {
         int(match[1] or 0): _stamps(resolved_folder / name) for name in names if (match := _STAMPS.fullmatch(name))
@@ -154,7 +175,7 @@ def read_folder(path: Path) -> DlioFolder:
 
 @contextmanager
 def naming(path: Path, hint: str = DAMAGED) -> Iterator[None]:
-    """Raise AnalysisError with the path and the hint in place of an error about what a file or folder has."""
+    """Raise AnalysisError, with the path and a hint, instead of an error about the content of a file or folder."""
     try:
         yield
     except (UntrustedError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -164,7 +185,10 @@ def naming(path: Path, hint: str = DAMAGED) -> Iterator[None]:
 
 
 def read_json(path: Path, kind: type[_Kind]) -> _Kind:
-    """Return the content of a small JSON file of this type; DLIO writes NaN for the mean of nothing."""
+    """Return the content of a small JSON file as an object of type `kind`.
+
+    The JSON may contain NaN, because DLIO writes NaN for the mean of an empty list.
+    """
     with naming(path):
         value = untrusted.json_value(untrusted.read_bounded(path, MOST_BYTES_OF_JSON), any_number=True)
         return reading.check_value(value, kind)
@@ -172,7 +196,7 @@ def read_json(path: Path, kind: type[_Kind]) -> _Kind:
 
 def _whole(text: str) -> int:
     if not re.fullmatch(_NUMBER, text):
-        raise UntrustedError(f"its configuration leaves {text[:20]!r} steps out of AU, which is no number of steps")
+        raise UntrustedError(f"the configuration excludes {text[:20]!r} steps from AU, which is no number of steps")
     return int(text)
 
 
@@ -183,7 +207,8 @@ def _stamps(path: Path) -> Stamps:
             if not _EPOCH.fullmatch(number):
                 continue
             whole = reading.check_value(epoch, _Span)
-            # Version 3 stamps the end again, after it has started the workers of the next epoch.
+            # The recorded duration is preferred to the end stamp, because version 3 writes the end stamp again after it
+            # has started the workers of the next epoch.
             if seconds := _duration(whole) or between(whole):
                 stamps.epochs_s[int(number)] = seconds
             for name in filter(_BLOCK.fullmatch, epoch):
@@ -195,7 +220,10 @@ def _stamps(path: Path) -> Stamps:
 
 
 def between(span: Mapping[str, Any]) -> float | None:
-    """Return the seconds from `start` to `end`; None if one is missing; raise UntrustedError if they are no times."""
+    """Return the seconds from `start` to `end`, or None if `start` or `end` is missing.
+
+    Raises UntrustedError if a value is no time, or if `end` is not after `start`.
+    """
     if not {"start", "end"} <= span.keys():
         return None
     try:
@@ -204,7 +232,7 @@ def between(span: Mapping[str, Any]) -> float | None:
     except (ValueError, TypeError) as error:
         raise UntrustedError(f"{span['start'][:40]!r} and {span['end'][:40]!r} are no two times") from error
     if seconds <= 0:
-        raise UntrustedError(f"it ends at {end}, which is not after its start at {start}")
+        raise UntrustedError(f"an end time, {end}, is not after its start time, {start}")
     return seconds
 
 
@@ -215,7 +243,7 @@ def _duration(span: _Span) -> float | None:
 
 
 def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
-    """Yield the row of each block of a rank, and the seconds of its counted steps until the batch is processed."""
+    """Yield for each block of a rank the row of `DlioFolder.blocks`, and the `proc` time of each counted step."""
     with naming(path):
         parts = msgspec.json.decode(untrusted.read_bounded(path, MOST_BYTES_OF_RANK), type=dict[str, msgspec.Raw])
         for number in filter(_EPOCH.fullmatch, parts):
@@ -239,15 +267,18 @@ def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[dict[str, A
 def _seconds(text: msgspec.Raw | bytes) -> NDArray[np.float64]:
     text = bytes(text)
     if text.count(b",") >= MOST_STEPS:
-        raise UntrustedError(f"it has more than {MOST_STEPS:,} steps in a block")
+        raise UntrustedError(f"a block has more than {MOST_STEPS:,} steps")
     seconds = np.array(msgspec.json.decode(text, type=list[float]))
     if seconds.size and not (seconds.min() >= 0 and seconds.max() <= MOST_SECONDS):
-        raise UntrustedError(f"it has a step of {min(seconds, key=lambda each: (each >= 0, -each)):g} s")
+        raise UntrustedError(f"the file has a step of {min(seconds, key=lambda each: (each >= 0, -each)):g} s")
     return seconds
 
 
 def _settings(resolved_folder: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a run by the last two parts of their names, those that count more later."""
+    """Yield the settings of a run as pairs of a name and a value, where a name has the last two parts.
+
+    If a name is yielded several times, the last value counts.
+    """
     for name in metadata:
         values = read_json(resolved_folder / name, dict[str, Any])
         yield "workload", f"{values.get('model')}_{values.get('accelerator')}"
@@ -266,7 +297,10 @@ def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
 
 
 def settings_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the settings of YAML as OmegaConf writes it, or of Hydra's overrides (``- ++train.epochs=5``)."""
+    """Yield the settings in a YAML file by OmegaConf, or in a file of Hydra's overrides (``- ++train.epochs=5``).
+
+    A setting is a pair of a name, which has the last two parts, and a value.
+    """
     with naming(path):
         text = untrusted.read_bounded(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
     above: list[tuple[int, str]] = []

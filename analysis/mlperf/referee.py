@@ -1,9 +1,11 @@
-"""Recompute what a run of MLPerf Storage published from the steps of its ranks, and say what the published mean hides.
+"""Recompute the published results of an MLPerf Storage run from the step times, and report what the mean hides.
 
-AU is the accelerator utilisation in percent. Of a block with n steps, of which the first s are left out,
-``AU = 100 x sum(compute[s:]) / (end - start - sum(proc[:s]))``; an epoch is the mean over its ranks, a run that over
-its epochs. That is DLIO's code (`analysis.mlperf.dlio_folder`). The rules' text is another definition (Rules.md of
-mlcommons/storage @0366ccf, 3.3.2); the nominal one has the time of a step that the configuration says.
+AU is the accelerator utilization in percent. In a block with n steps, of which the first s steps do not count,
+``AU = 100 x sum(compute[s:]) / (end - start - sum(proc[:s]))``. The AU of an epoch is the mean over its ranks, and the
+AU of a run is the mean over its epochs. This is the definition in DLIO's code (`analysis.mlperf.dlio_folder`).
+
+Two other definitions are computed too: the text of the rules (Rules.md of mlcommons/storage @0366ccf, 3.3.2) defines
+the AU differently, and the nominal AU uses the step time in the configuration instead of the measured step times.
 """
 
 from __future__ import annotations
@@ -24,20 +26,26 @@ from analysis.records.frame import rows_of
 
 NOTICE = "Not an MLPerf result, not reviewed"
 TOLERANCE = 0.02
-"""Points of AU, and percent of samples/s, by which a recomputed figure may differ from the published one."""
+"""The largest accepted difference between a recomputed and a published number.
+
+The unit is percentage points for AU, and percent for samples/s.
+"""
 OWN_SKEW_S, MOST_SKEW_S = 0.05, 1.0
-"""How far a block as AU counts it may be from the rank's own stamps (it ends when its loader has, versions 0.5 and 1),
-and from those of rank 0 (ranks come and go at their own time, and while rank 0 saves a checkpoint)."""
+"""The largest accepted differences, in seconds, between the duration of a block in the AU and in the time stamps.
+
+`OWN_SKEW_S` is for time stamps of the rank itself, because in versions 0.5 and 1 a block ends when its loader ends.
+`MOST_SKEW_S` is for time stamps of rank 0, because other ranks begin and end a block at other times.
+"""
 NEAR = 0.01
-"""How far a step may be from its nominal time, as a share of it."""
+"""The largest relative difference between a step's duration and its nominal time at which the two agree."""
 FITS = 1e-4
-"""How far the steps that samples/s counts may be from those of a counting, as a share of them."""
+"""The largest relative difference between the steps that samples/s counts and a counting in `COUNTINGS`."""
 MOST_NAMED = 8
 ACCELERATORS = Path(__file__).parents[2] / "conf" / "accelerator"
-"""Where `feed` has its definitions, in a checkout and where it is installed."""
+"""The folder with the definitions of accelerators, which `feed` uses too."""
 FIGURES = ["au", "own_au", "checked_au", "samples_per_s", "own_samples_per_s"]
-# How samples/s may count: steps of n left out, and whether the time is that of the whole block. As in versions 0.5 and
-# 1, as in the source of version 2, and as the data of version 3 have it.
+# The ways in which DLIO counts samples/s: the number of steps that do not count, and whether the time is the duration
+# of the whole block. The order is: versions 0.5 and 1, the source of version 2, the data of version 3.
 COUNTINGS = {
     "all n steps over the whole block": (0, True),
     "n \N{MINUS SIGN} 2 steps over the time of AU": (2, False),
@@ -46,7 +54,7 @@ COUNTINGS = {
 
 
 class Definition(NamedTuple):
-    """An emulated accelerator: samples per step, seconds per step, least AU that passes (percent)."""
+    """An emulated accelerator: samples per step, seconds per step, and minimum AU of a passing run (percent)."""
 
     batch: float = math.nan
     step_s: float = math.nan
@@ -55,7 +63,10 @@ class Definition(NamedTuple):
 
 @cache
 def definitions() -> dict[str, Definition]:
-    """Return by name the accelerators that the files of ``conf/accelerator`` define, and that of version 0.5."""
+    """Return the accelerators that the files in ``conf/accelerator`` define, and the accelerator of version 0.5.
+
+    The keys are the names of the accelerators.
+    """
     files = ((path.stem, dict(settings_of(path))) for path in ACCELERATORS.glob("*.yaml"))
     defined = {
         name: Definition(float(own["batch"]), float(own["step_s"]), 100 * float(own["minimum"]))
@@ -66,10 +77,16 @@ def definitions() -> dict[str, Definition]:
 
 
 def terms(folder: DlioFolder, given: Definition) -> tuple[Definition, dict[str, str]]:
-    """Return batch, step and least AU of a run, and of each where it is from.
+    """Return the batch size, the step time and the minimum AU of a run, and the source of each of these values.
 
-    They are as given, else as configured, else of the workload that is named, or (not the batch) whose step is next
-    below the shortest compute. Versions 0.5 and 1 record the nominal time, which is then the same in each step.
+    The first of these sources that has a value is used:
+
+    1. `given`, which are options of the command line;
+    2. the configuration of the run;
+    3. the recorded step time, if it is the same in each step (versions 0.5 and 1 record the nominal time);
+    4. the workload that the run names. If the run names no workload, the workload whose step time is closest below the
+       shortest compute time is used, but not its batch size;
+    5. the default of DLIO.
     """
     settings, shortest = folder.settings, folder.blocks["least_s"].min()
     workload, guess = settings.get("workload", ""), ""
@@ -106,14 +123,18 @@ def _number(settings: Mapping[str, str], *names: str) -> float:
 
 
 def recomputed(blocks: pd.DataFrame, batch: float) -> tuple[pd.DataFrame, str, float]:
-    """Return blocks with the figures of their steps, how samples/s counts (of `COUNTINGS`; empty: unknown), the batch.
+    """Return the blocks with recomputed metrics, the counting of samples/s, and the batch size.
 
-    `au` is by the stamps, which may be rank 0's, and are in any case not quite the times that DLIO used. The rank's
-    samples/s say, too, how long its block took: where they agree with its AU, and nearly with the stamps, `checked_au`
-    is its own AU, and else `au`. `misfit` is by which share of the steps the two of them disagree.
+    The counting is a key of `COUNTINGS`, or `""` if the counting is unknown.
+
+    `au` is computed from the time stamps. These may be the time stamps of rank 0, and they differ slightly from the
+    times that DLIO used. The published samples/s of a rank also imply a duration of the block. If this duration agrees
+    with the rank's published AU and roughly with the time stamps, `checked_au` is the published AU. Otherwise
+    `checked_au` is `au`. `misfit` is the relative difference between the published samples/s and the published AU.
     """
     counted_s = (blocks["wall_s"] - blocks["excluded_s"]).where(lambda each: each > 0)
-    # Of a rank that began while rank 0 still saved a checkpoint, rank 0's stamps give less time than its steps took.
+    # A rank may begin a block while rank 0 still saves a checkpoint. The time stamps of rank 0 then give a shorter time
+    # than the steps of this rank took.
     began_early = ~blocks["own_stamps"] & (blocks["checkpoints_s"] > 0)
     blocks = blocks.assign(counted_s=counted_s.mask(began_early, np.maximum(counted_s, blocks["proc_s"])))
     blocks["au"] = 100 * blocks["compute_s"] / blocks["counted_s"]
@@ -136,7 +157,10 @@ def recomputed(blocks: pd.DataFrame, batch: float) -> tuple[pd.DataFrame, str, f
 
 
 def by_rank_and_epoch(blocks: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per rank and epoch; as in DLIO, an epoch's figure is the mean of its blocks, weighted by steps."""
+    """Return the metrics as a frame with one row per rank and epoch.
+
+    As in DLIO, a metric of an epoch is the mean over the blocks of the epoch, weighted by the number of steps.
+    """
     rows = [
         {"rank": rank, "epoch": epoch, "steps": part["steps"].sum()}
         | {name: np.average(part[name], weights=part["steps"]) for name in FIGURES}
@@ -146,9 +170,10 @@ def by_rank_and_epoch(blocks: pd.DataFrame) -> pd.DataFrame:
 
 
 def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
-    """Return the figures of a run by name, `cells` (AU by rank and epoch), and in words what is missing or differs.
+    """Return the recomputed metrics of a run by name, and texts about missing data and differences.
 
-    A figure that cannot be had is NaN. Raises AnalysisError if the folder has more ranks than accelerators.
+    The key `cells` has the metrics by rank and epoch. A metric that cannot be computed is NaN. Raises AnalysisError if
+    the folder has more ranks than accelerators.
     """
     summary, metric = folder.summary, folder.summary.get("metric", Metric())
     used, sources = terms(folder, given)
@@ -159,8 +184,8 @@ def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
     last = int(cells["rank"].max()) + 1 if len(cells) else 0
     ranks = summary.get("num_accelerators") or last
     if last > ranks:
-        message = f"{folder.path}: it has a rank {last - 1}, and {ranks} accelerators"
-        raise AnalysisError(message, "take the files of another run out of the folder")
+        message = f"{folder.path}: the folder has a rank {last - 1}, and {ranks} accelerators"
+        raise AnalysisError(message, "remove the files of other runs from the folder")
     of_epochs, by_rank = cells.groupby("epoch"), cells.groupby("rank")["checked_au"].mean()
     means = of_epochs[FIGURES].mean()[of_epochs.size() == ranks]
     epochs = len(published) or max([*cells["epoch"], *folder.epochs_s], default=0)
@@ -171,7 +196,7 @@ def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
     if (most := _number(folder.settings, "train.total_training_steps")) > 0:
         per_epoch = min(per_epoch, most)
     steps = of_epochs["steps"].max() if len(cells) else pd.Series(per_epoch // 1, range(1, epochs + 1))
-    if len(cells) and steps.max() < per_epoch // 1:  # a run may end before its data
+    if len(cells) and steps.max() < per_epoch // 1:  # a run may end before it has read all data
         per_epoch = steps.max()
     with naming(folder.path / "summary.json"):
         run_s = between(summary) or math.nan
@@ -205,7 +230,10 @@ def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
 
 
 def worst(aus: pd.Series[float], minimum: float) -> dict[str, Any]:
-    """Return the smallest AU with its rank and epoch, and whether it passes (None: the least AU is unknown)."""
+    """Return the smallest AU with its rank and epoch, and whether this AU passes.
+
+    `passes` is None if the minimum AU is unknown.
+    """
     if (aus := aus.dropna()).empty:
         return {"au": math.nan, "passes": None}
     place, au = aus.idxmin(), aus.min()
@@ -214,18 +242,22 @@ def worst(aus: pd.Series[float], minimum: float) -> dict[str, Any]:
 
 
 def most_loading(blocks: pd.DataFrame) -> dict[str, Any]:
-    """Return the rank that loaded longest in an epoch, for which the others wait at the barrier, as a share of time."""
+    """Return the rank and epoch with the largest share of time spent loading, and this share.
+
+    All other ranks wait for this rank at the barrier.
+    """
     parts = (blocks.set_index(["rank", "epoch"])["load_s"] / blocks["wall_s"].to_numpy()).dropna()
     place = parts.idxmax() if len(parts) else ()
     return dict(zip(("rank", "epoch"), place, strict=False)) | {"share": parts.max()}
 
 
 def shares(blocks: pd.DataFrame, *, together: bool) -> dict[str, float]:
-    """Return the parts of the ranks' blocks as shares of their time.
+    """Return the shares of the time that the ranks spent on loading, computing, waiting at the barrier and so on.
 
-    The slowest rank of a step keeps the others at the barrier: that is the least that the barrier takes, and is known
-    if the steps of all ranks are there (`together`) and no block is shorter than its slowest steps. What lies between
-    a batch and the next loading besides, nobody accounts for. Version 0.5 has the barrier in the rest of the steps.
+    All ranks wait at the barrier for the slowest rank of a step, so this time is a lower bound for the barrier. The
+    lower bound is known only if the steps of all ranks are recorded (`together`), and if no block is shorter than the
+    sum of its slowest steps. DLIO does not record the rest of the time between a batch and the next loading; this time
+    has the key `nobody accounts for`. In version 0.5 the time at the barrier is part of `rest of the steps`.
     """
     together &= bool((blocks["slowest_s"] - blocks["counted_s"] <= blocks["skew_s"]).all())
     after_steps = blocks["counted_s"] - blocks["proc_s"]
@@ -236,11 +268,12 @@ def shares(blocks: pd.DataFrame, *, together: bool) -> dict[str, float]:
         "nobody accounts for": after_steps - barrier.fillna(0),
     }  # fmt: skip
     wall_s = blocks["wall_s"].sum(skipna=False) or math.nan
-    return {name: round(part.sum(skipna=False) / wall_s, 9) + 0.0 for name, part in parts.items()}  # no -0.0
+    # Adding 0.0 turns -0.0 into 0.0.
+    return {name: round(part.sum(skipna=False) / wall_s, 9) + 0.0 for name, part in parts.items()}
 
 
 def missing(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ranks and epochs that are missing, and the figures that cannot be recomputed therefore, with why."""
+    """Return the missing ranks and epochs, and the metrics that cannot be recomputed, with the reasons."""
     cells, au = run["cells"], run["au"]
     ranks = sorted({*range(run["accelerators"])} - {*cells["rank"]})
     sizes, present = cells.groupby("epoch").size(), run["accelerators"] - len(ranks)
@@ -248,18 +281,21 @@ def missing(run: Mapping[str, Any]) -> dict[str, Any]:
     needs = {
         "whether it is as published": (au["published"], "summary.json, or its AU, is missing"),
         "AU and samples/s of the run": (0 if not (ranks or epochs) else math.nan, "ranks or epochs are missing"),
-        "AU by the stamps": (cells["au"].sum(skipna=False), "blocks have no stamps"),
-        "barrier": (run["shares_of_time"]["barrier, at least"], "it takes the steps of several, and of all ranks"),
+        "AU by the stamps": (cells["au"].sum(skipna=False), "blocks have no time stamps"),
+        "barrier": (run["shares_of_time"]["barrier, at least"], "there is one rank, or steps of ranks are missing"),
         "nominal AU": (au["nominal"], "the time of a step (--step SECONDS) or of an epoch is unknown"),
-        "AU by the rules' text": (au["rules_text"], "a step, the batch or the summary is unknown"),
-        "whether it passes": (run["minimum"], "the least AU is unknown (--minimum PERCENT)"),
+        "AU by the rules' text": (au["rules_text"], "the time of a step, the batch size or the summary is unknown"),
+        "whether it passes": (run["minimum"], "the minimum AU is unknown (--minimum PERCENT)"),
     }
     not_recomputed = {name: why for name, (value, why) in needs.items() if math.isnan(value)}
     return {"ranks": ranks, "epochs": epochs, "not_recomputed": not_recomputed}
 
 
 def differences(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:
-    """Yield where a recomputed figure differs from the published one, or where that contradicts itself."""
+    """Yield a sentence for each recomputed number that differs from the published number.
+
+    Also yield a sentence for each published number that contradicts another published number.
+    """
     au, rate, epochs, least = run["au"], run["samples_per_s"], run["by_epoch"], run["minimum"]
     checked = epochs["checked"].mean() if au["recomputed"] >= 0 else math.nan
     pairs = [("AU of the run", au["published"], value) for value in (au["of_the_ranks"], checked)]
@@ -278,20 +314,20 @@ def differences(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:
     if abs(rate["published"] - rate["of_the_ranks"]) > TOLERANCE / 100 * rate["published"]:
         yield f"samples/s: published {rate['published']:.4f}, of the ranks {rate['of_the_ranks']:.4f}"
     if run["verdict"] and (au["published"] >= least) != (run["verdict"] == "success") and au["published"] + least >= 0:
-        yield f"the verdict is {run['verdict']}, with an AU of {au['published']:.4f} where {least:g} passes"
+        yield f"the verdict is {run['verdict']}, but the AU is {au['published']:.4f}, and the minimum AU is {least:g}"
     if strange := {*run["cells"]["epoch"]} - {*range(1, run["epochs"] + 1)}:
-        yield f"ranks have an epoch {min(strange)}, and {run['epochs']} epochs are published"
+        yield f"ranks have an epoch {min(strange)}, but {run['epochs']} epochs are published"
     for each in rows_of(blocks):
         where = f"rank {each['rank']}, epoch {each['epoch']}"
         if each["misfit"] > FITS:
-            yield f"{where}: its AU and its samples/s are not of the same time"
+            yield f"{where}: its AU and its samples/s imply different durations of the block"
         steps_s = each["proc_s"] + each["excluded_s"]
         if steps_s - each["wall_s"] > each["skew_s"]:
-            yield f"{where}: it has steps of {steps_s:.2f} s in a block of {each['wall_s']:.2f} s"
+            yield f"{where}: its steps took {steps_s:.2f} s in a block of {each['wall_s']:.2f} s"
 
 
 def remarks(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:
-    """Yield what the published mean hides, and on what the recomputed figures rest."""
+    """Yield remarks on low values that the published mean hides, and on the accuracy of the recomputed metrics."""
     least, au = run["minimum"], run["au"]
     epochs = run["by_epoch"]["checked" if au["recomputed"] >= 0 else "published"]
     parts = {f"epoch {epoch}": value for epoch, value in epochs.items()}
@@ -301,19 +337,21 @@ def remarks(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:
     ]
     if au["published"] >= least and failed:
         more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
-        yield f"the published mean passes; below {least:g} are {', '.join(failed[:MOST_NAMED])}{more}"
+        names = ", ".join(failed[:MOST_NAMED])
+        yield f"the published mean passes, but the AU of these parts is below {least:g}: {names}{more}"
     believed = blocks[(blocks["checked_au"] == blocks["own_au"]) & (blocks["checked_au"] != blocks["au"])]
     apart = (believed["au"] - believed["own_au"]).abs().max()
     others = blocks["rank"][~blocks["own_stamps"]].nunique()
     if others:
-        yield f"{others} ranks have no stamps: those of rank 0 stand for theirs"
+        yield f"{others} ranks have no time stamps: the time stamps of rank 0 are used for these ranks"
     if apart > (0 if others else TOLERANCE):
         yield (
-            f"AU by the stamps is up to {apart:.3f} points from the ranks' own, which their samples/s bear out:"
-            " their own stands by epoch and rank"
+            f"AU by the time stamps differs by up to {apart:.3f} points from the AU that the ranks published. The"
+            " samples/s of these ranks confirm the published AU, which is used by epoch and by rank"
         )
     slept = blocks["compute_s"].sum() / (blocks["counted"].sum() * run["step_s"]) if len(blocks) else math.nan
     if abs(slept - 1) > NEAR:
-        yield f"a step computed {slept:.4f} x its nominal {run['step_s']:g} s, which all AU but the nominal one count"
+        times = f"{slept:.4f} x its nominal time of {run['step_s']:g} s"
+        yield f"a step computed for {times}; only the nominal AU does not count this difference"
     if len(blocks) and not run["samples_per_s"]["counts"]:
-        yield "samples/s of the ranks fit no known way to count steps"
+        yield "it is unknown how the ranks counted the steps in their samples/s"

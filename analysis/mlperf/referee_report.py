@@ -1,4 +1,4 @@
-"""The verdict on published runs of MLPerf Storage as a table, as JSON and as a chart."""
+"""Report the verdict on published runs of MLPerf Storage as a table, as JSON and as a chart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ STEM = "mlperf-au"
 RUNS_IN_A_TABLE, MOST_LINES = 3, 20
 MOST_PANELS, MOST_EPOCHS, MOST_VALUES = 12, 24, 32
 SPREAD = 0.36
-# Okabe and Ito's blue and vermilion; the marker says the same without colour.
+# The colours are blue and vermilion from the palette of Okabe and Ito. The markers differ too, for readers who cannot
+# distinguish the colours.
 LOOKS: dict[str, dict[str, Any]] = {
     "a rank": {"linestyle": "none", "marker": "o", "color": "#0072B2", "markersize": 2.5},
     "a rank below the limit": {"linestyle": "none", "marker": "v", "color": "#D55E00", "markersize": 2.5},
@@ -50,7 +51,7 @@ def _plain(value: Any) -> Any:
 
 
 def tables(runs: Sequence[Mapping[str, Any]]) -> Iterator[Table | Text]:
-    """Yield the table of the runs, a column per run, and what differs, is missing and is to be known of each."""
+    """Yield a table of the runs with one column per run, then the differences and the remarks of each run."""
     names = labels(runs)
     for place in range(0, len(runs), RUNS_IN_A_TABLE):
         few = slice(place, place + RUNS_IN_A_TABLE)
@@ -63,14 +64,14 @@ def tables(runs: Sequence[Mapping[str, Any]]) -> Iterator[Table | Text]:
     for label, run in zip(names, runs, strict=True):
         head = f"{label}: " if len(runs) > 1 else ""
         for kind, style in (("differences", "red"), ("remarks", "")):
-            more = [f"and {len(run[kind]) - MOST_LINES:,} more: --json"] if len(run[kind]) > MOST_LINES else []
+            more = [f"and {len(run[kind]) - MOST_LINES:,} more: see --json"] if len(run[kind]) > MOST_LINES else []
             for each in [*run[kind][:MOST_LINES], *more]:
                 yield Text(f"{head}{'differs: ' if style else ''}{each}", style=style)
     yield Text(NOTICE)
 
 
 def labels(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the runs: as much of the end of their paths as tells them apart."""
+    """Return a name for each run: the shortest end of its path that distinguishes all runs."""
     paths = [Path(run["folder"]).absolute().parts for run in runs]
     length = next((n for n in range(1, 64) if len({path[-n:] for path in paths}) == len({*paths})), 64)
     return [one_line("/".join(path[-length:])) for path in paths]
@@ -117,7 +118,7 @@ def _listed(aus: pd.Series[float]) -> str:
 
 
 def _beside(value: float, published: float, digits: int) -> str:
-    apart = round(value - published, digits) + 0.0  # no -0.0
+    apart = round(value - published, digits) + 0.0  # + 0.0 turns -0.0 into 0.0
     return _number(value, digits) + ("" if math.isnan(apart) else f" ({apart:+.{digits}f})")
 
 
@@ -131,7 +132,7 @@ def _worst(found: Mapping[str, Any]) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as ranges."""
+    """Return sorted numbers as a text, in which consecutive numbers are written as a range."""
     present = {*numbers}
     starts = [number for number in numbers if number - 1 not in present]
     ends = [number for number in numbers if number + 1 not in present]
@@ -139,7 +140,10 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def write_chart(runs: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
-    """Write the chart of AU by rank and epoch into a folder, as PDF, PNG and CSV; return the paths (none: no steps)."""
+    """Write the chart of AU by rank and epoch into a folder as PDF, PNG and CSV; return the paths.
+
+    Return an empty list if no run has step times.
+    """
     save.require_own_folders(out)
     frames = [
         cells.assign(
@@ -161,7 +165,10 @@ def write_chart(runs: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
 
 @panels.with_frame
 def au_over_epochs(frame: pd.DataFrame) -> panels.Panels:
-    """Draw a panel per run: AU over epochs, a point per rank from rank 0 at the left, with the limit."""
+    """Draw one panel per run with the AU over the epochs and the minimum AU.
+
+    Within an epoch there is one point per rank, with rank 0 at the left.
+    """
     names = [*dict.fromkeys(frame["run"])][:MOST_PANELS]
     wide = max(2.2, 0.55 * min(MOST_EPOCHS, int(frame["epoch"].max())))
     figure, grid = panels.panel_grid(len(names), panels.IN_A_ROW, (wide, 1.9), 4.0, sharey=True)

@@ -1,1 +1,1 @@
-"""The output for people and CI: tables, terminal text and JUnit XML."""
+"""Write the results of an analysis as tables, as text on a terminal, and as JUnit XML for CI."""

@@ -1,4 +1,4 @@
-"""The columns of the tables of each benchmark, and the text of a cell in each column."""
+"""Define the columns of the tables for people, and the text that a row has in each column."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from analysis.text import DAGGER, DOUBLE_DAGGER, NONE, PLUS_MINUS, number, perce
 
 ENDS = ("", "_min", "_max")
 UNSTABLE, UNKNOWN_SPREAD = "unstable", "spread unverifiable"
-TENTH = 0.0995  # from this spread on, 10 % and more are shown without a decimal
+TENTH = 0.0995  # a spread from 10 % (rounded) on is shown without a decimal
 DISTURBED = (
-    f"{DOUBLE_DAGGER} disturbed: others kept the machine busy in every run (check quiet), so that none counts; it is"
-    " drawn in no figure, and no claim rests on it"
+    f"{DOUBLE_DAGGER} disturbed: other processes kept the machine busy in every run (check quiet), so no run counts;"
+    " figures and claims do not use this cell"
 )
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, the function that gives a cell's text, and whether a cell's `mark` is added.
+    """A column of a table: its heading, and the function that returns the text of a row in this column.
 
-    A `left` column holds words; a terminal may wrap them, but not below `least_width` letters. An `expendable` column
-    appears only in the report page and in the table files.
+    If `daggered` is true, a sign (`mark_of_number`) is added to the text. A `left` column has words, which a terminal
+    may wrap if the column is still at least `least_width` characters wide. An `expendable` column appears only on the
+    report page and in the table files.
     """
 
     heading: str
@@ -40,9 +41,10 @@ class Column:
 
 
 def shown_rows(rows: pd.DataFrame) -> Iterator[Row]:
-    """Yield the rows of a table for display: a cell without a valid run gets the metrics of its disturbed runs.
+    """Yield the rows of a table as dictionaries for display.
 
-    Those metrics are in no file of numbers, so no chart and no claim uses them.
+    The row of a cell without a valid run gets the metrics of the cell's disturbed runs. The CSV files do not have these
+    metrics, so charts and claims do not use them.
     """
     for row in each_row(rows):
         if wasted := row["disturbed"]:
@@ -51,20 +53,29 @@ def shown_rows(rows: pd.DataFrame) -> Iterator[Row]:
 
 
 def mark_of_number(column: Column, row: Row) -> str:
-    """Return the sign to print after a number: for an unstable cell, or one with only disturbed runs."""
+    """Return the sign to print after a number: a dagger for an unstable cell, a double dagger for a disturbed cell.
+
+    Return `""` for all other cells and columns.
+    """
     if not column.daggered:
         return ""
     return DOUBLE_DAGGER if row["disturbed"] else DAGGER * (row["unstable"] is True)
 
 
 def count_of_runs(row: Row) -> str:
-    """Return the number of valid measured runs, followed by that of all measured runs if some do not count."""
+    """Return the number of valid measured runs as text, for example `5`.
+
+    If some measured runs are not valid, also return the number of all measured runs, for example `4/5`.
+    """
     measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
     return str(row["n_valid"]) if measured == row["n_valid"] else f"{row['n_valid']}/{measured}"
 
 
 def remarks_on_cell(row: Row) -> str:
-    """Return why a cell is not done, and which checks failed; empty if its numbers can be used."""
+    """Return the status of a cell that is not done, and the checks that failed or could not be verified.
+
+    Return `""` if the cell is done and no such check exists.
+    """
     failed = [told for told in row["checks"].split("; ") if told not in ("passed", UNSTABLE, UNKNOWN_SPREAD)]
     return "; ".join([row["status"].upper()] * (row["status"] != "done") + failed)
 
@@ -78,12 +89,18 @@ def _share(name: str, *, expendable: bool = False) -> Column:
 
 
 def _merit(heading: str, figure: str = "") -> Column:
-    """Return a column of medians with their spread: of `figure`, or else of the metric that the row names."""
+    """Return a column with the median and the spread of the metric `figure`.
+
+    If `figure` is `""`, the column has the main metric of each row's benchmark.
+    """
     return Column(heading, lambda row: median_with_spread(row, figure or row["figure"]), daggered=True)
 
 
 def median_with_spread(row: Row, figure: str) -> str:
-    """Return a median with the distance of the farthest run (`448 ± 1.9 %`); only the median if all runs are equal."""
+    """Return a median with the largest distance of a run from the median, for example `448 ± 1.9 %`.
+
+    If all runs are equal, return only the median.
+    """
     middle, low, high = (row.get(f"{figure}{end}", math.nan) for end in ENDS)
     if not middle or not high > low:
         return number(middle)
@@ -92,7 +109,10 @@ def median_with_spread(row: Row, figure: str) -> str:
 
 
 def ratio_to_one_thread(row: Row) -> str:
-    """Return the ratio to one thread, with a dagger if either cell is unstable; a dash if it is not known."""
+    """Return the ratio of a cell's throughput to the throughput at one thread, or a dash if there is no ratio.
+
+    A dagger follows the ratio if one of the two cells is unstable.
+    """
     return NONE if math.isnan(row["scaling"]) else ratio_text(row["scaling"]) + DAGGER * row["scaling_unstable"]
 
 
@@ -111,7 +131,7 @@ INPUT, COMPUTE = _share("input_share"), _share("compute_share", expendable=True)
 SAVING, BETWEEN = _share("checkpoint_share"), _share("between")
 ACCELERATOR = Column("accelerator", lambda row: row["accelerator"] or NONE, left=True, expendable=True)
 
-# Settings that may differ between cells of the mini-application in one table.
+# The settings in which training cells of the same table may differ.
 OF_TRAINING = ("batch_size", "prefetch", CONTROL)
 BATCH, PREFETCH, CONTROLS = (
     Column(name.rpartition(".")[2].removesuffix("_size"), lambda row, name=name: str(row[name]))  # type: ignore[misc]
@@ -136,16 +156,18 @@ TRAINING = (
 )  # fmt: skip
 BASELINE = (STORAGE, ACCESSES, THREADS, _merit("MB/s", "mb_per_s"), SECONDS, ENGINE)
 
-# Columns that a narrow terminal drops, in this order, and the column shown instead; the tables in files keep them.
+# The columns that are dropped one after the other, in this order, until the table fits on a narrow terminal. The value
+# is the column that is printed instead, or None. The table files have all columns.
 EXPENDABLE = {BOUND_BECAUSE: BOUND, INPUT: None, BETWEEN: None, ONE_CHECKPOINT: None, SAVING: None, MB: None,
               OF_BASELINE: None, BOUND: None}  # fmt: skip
 
 
 def table_columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
-    """Return the columns of one table; `whole`: all columns, else only those that a person needs on a terminal.
+    """Return the columns of one table.
 
-    A setting with one value in all cells is left to the heading; columns without any content are left out, and so is
-    the position between controls if there are none.
+    If `whole` is false, `expendable` columns are left out, because a terminal has little space. A column without any
+    content is left out. The column of a setting is left out if all cells have the same value, which the heading of the
+    table then names.
     """
     idle = _idle(rows)
     if is_plain(rows).all():
@@ -158,7 +180,7 @@ def table_columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
 
 
 def _idle(rows: pd.DataFrame) -> set[Column]:
-    """Return the columns that are empty in all cells of a table, or have the same value in all."""
+    """Return the columns that are empty in all rows of a table, or that have the same value in all rows."""
     known = {name: name in rows and rows[name].notna().any() for name in ("bound", "between", "percent_of_baseline")}
     idle = {
         column for column, name in zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True) if _is_one(rows, name)
@@ -175,13 +197,19 @@ def _is_one(rows: pd.DataFrame, name: str) -> bool:
 
 
 def common_run_count(rows: pd.DataFrame) -> int | None:
-    """Return the number of runs of each cell if all runs are valid and the number is equal; else None."""
+    """Return the number of measured runs that every cell has, if all these runs are valid.
+
+    Return None if a measured run is not valid, or if cells have different numbers of runs.
+    """
     counts = {count_of_runs(row) for row in rows_of(rows, ("n_valid", "n_invalid", "n_failed"))}
     return int(*counts) if len(counts) == 1 and next(iter(counts)).isdigit() else None
 
 
 def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
-    """Return the columns of a benchmark that is not in the paper: its swept settings and its main metric."""
+    """Return the columns for a benchmark that is not in the paper: its swept settings and its main metric.
+
+    A swept setting is a setting with several values in the table.
+    """
     keys = (_setting(name, name if whole else name.rpartition(".")[2]) for name in swept_names(rows))
     units = " or ".join(sorted(set(rows["unit"].dropna())))
     shares = (INPUT, COMPUTE, SAVING) if is_training(rows).all() else ()

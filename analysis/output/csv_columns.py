@@ -1,6 +1,6 @@
-"""The columns of medians.csv, runs.csv and verdicts.csv: name, unit, meaning; it prints docs/reference/columns.md.
+"""List the columns of medians.csv, runs.csv and verdicts.csv with their units and meanings.
 
-::
+The command that makes the page docs/reference/columns.md from this list is::
 
     python -m analysis.output.csv_columns > docs/reference/columns.md
 """
@@ -14,181 +14,182 @@ from typing import NamedTuple
 from analysis.output.text_table import Code, TextTable
 from jobs.model.results import METRICS
 
-# A line for each column: its name, the unit in brackets if it has one, and what it is.
+# Each line describes one column: the name, the unit in brackets if the column has a unit, and the meaning.
 _CELL = """\
-cell: id of the cell, the name of its folder
+cell: id of the cell, which is also the name of the cell's folder
 benchmark: name of the benchmark
-benchmark_version: version of the benchmark; cells of two versions are never compared
+benchmark_version: version of the benchmark; cells of different versions are never compared
 """
 _MEDIANS = """\
-status: state of the cell: done, running, invalid, failed
-reason: why the cell is not done
-bound: what limits the speed of the cell, as one word
-bound_share: share of the time, or of what the resource can give, that `bound` rests on
-bound_by: the numbers behind `bound`, in words
-checks: all checks of the cell in words: `passed`, or each rule that failed with the number of runs
-unstable: whether min to max is wider than `spread_limit`, as a share of the median
-spread_limit: limit of the spread in this cell (`checks.spread_max`), a share
-size: size of the recipe that gave the cell (`smoke`), if there is one
-site: site of the campaign
-host: host that the cell ran on
-device: device that the data is on
+status: status of the cell: done, unfinished, invalid or failed
+reason: reason why the cell is not done
+bound: resource that limits the speed of the cell, as one word
+bound_share: share of the time, or share of the resource's capacity, from which `bound` follows
+bound_by: numbers from which `bound` follows, in words
+checks: result of all checks in words: `passed`, or each rule that failed with the number of runs
+unstable: whether (max - min) / median is above `spread_limit`
+spread_limit: largest spread of a stable cell (`checks.spread_max`), as a fraction of the median
+size: size of the recipe that made the cell (for example `smoke`); empty if the recipe has no size
+site: name of the campaign's site
+host: host on which the cell ran
+device: device that holds the dataset
 tensorflow: version of TensorFlow
-storage: label of the storage, with what distinguishes two of one name, and whether it is emulated
-n_valid: measured runs that count
-n_invalid: measured runs that broke a check
-n_failed: measured runs that ended without metrics
-bytes_per_image [bytes]: median of bytes read per image
-spread: (max - min) / median of images/s; of MB/s or seconds if the cell has no images/s
-coverage: probability that min to max holds the true median, 1 - 2/2^n for n independent runs
-scaling: images/s relative to the same cell at one thread
-load_s [s]: time that a training waited for input
+storage: name of the storage, with a remark if the storage is emulated, and with settings if two storages have one name
+n_valid: number of valid measured runs, from which the medians are made
+n_invalid: number of measured runs that broke a check
+n_failed: number of measured runs that ended without metrics
+bytes_per_image [bytes]: median of the bytes read per image
+spread: (max - min) / median of images/s; if the cell has no images/s, of MB/s or seconds
+coverage: probability that the true median is between min and max, which is 1 - 2/2^n for n independent runs
+scaling: images/s divided by the images/s of the same cell at one thread
+load_s [s]: time for which a training waited for input
 input_share: `load_s` / `wall_s`
 compute_share: `compute_s` / `wall_s`
 checkpoint_share: `checkpoint_s` / `wall_s`
-accelerator: what the runs really computed on
-no_io_s [s]: runtime of the control without input
-no_compute_s [s]: runtime of the control without computing
-between: place of the runtime between its controls, (runtime - `no_io_s`) / `no_compute_s`
+accelerator: accelerator that the runs used
+no_io_s [s]: runtime of the same cell without input (`control=no_io`)
+no_compute_s [s]: runtime of the same cell without computing (`control=no_compute`)
+between: position of the runtime between its two controls, (runtime - `no_io_s`) / `no_compute_s`
 target: checkpoint target: `none`, a storage, or the two storages of a burst buffer
-target_name: name of the target, without what distinguishes two of one name
-mode: whether training waits for a snapshot, `sync` or `async`
-target_storage: storage that has the snapshots at the end
-fast_storage: storage of a burst buffer's fast side
-target_device: device that has the snapshots at the end
-fast_device: device of a burst buffer's fast side
-snapshot_blocked_s [s]: training stood still for a snapshot
-snapshot_write_s [s]: writing a snapshot to its first storage
-snapshot_drain_s [s]: draining a snapshot from the fast storage to the slow one
-snapshot_exposed_s [s]: part of the drain after the end of training
-snapshot_durable_fast_s [s]: from the end of the step until the snapshot was durable on the first storage
-snapshot_durable_slow_s [s]: from the end of the step until it was durable on the last storage
-mb_per_s [MB/s]: rate of a baseline, read or written
+target_name: name of the checkpoint target, without the settings that distinguish two targets of one name
+mode: `sync` if the training waits until a snapshot is saved, otherwise `async`
+target_storage: storage that has the snapshots at the end of the run
+fast_storage: fast storage of a burst buffer
+target_device: device that has the snapshots at the end of the run
+fast_device: device of a burst buffer's fast storage
+snapshot_blocked_s [s]: time for which the training stopped for a snapshot
+snapshot_write_s [s]: time to write a snapshot to the first storage
+snapshot_drain_s [s]: time to copy a snapshot from the fast storage to the slow storage of a burst buffer
+snapshot_exposed_s [s]: part of `snapshot_drain_s` after the end of the training
+snapshot_durable_fast_s [s]: time from the end of the step until the snapshot was durable on the first storage
+snapshot_durable_slow_s [s]: time from the end of the step until the snapshot was durable on the last storage
+mb_per_s [MB/s]: read rate or write rate of a baseline
 engine: program that measured a baseline, with its version
-baseline: cell of the baseline that this cell is compared with
-baseline_access: access of that baseline: `random_read` or `read`
-percent_of_baseline [%]: MB/s read, of what the baseline read
+baseline: id of the baseline cell with which this cell is compared
+baseline_access: access pattern of this baseline: `random_read` or `read`
+percent_of_baseline [%]: read rate (MB/s) of the cell as a percentage of the baseline's read rate
 """
 _METRICS = """\
 images_per_s [images/s]: images delivered per second of `wall_s`
-au_percent [%]: share of the time in which the worst emulated accelerator computes, nominal (docs/reference/feed.md)
-cpu_wait_percent [%]: share of the time in which a reader of that accelerator was ready and had no processor
-au_mean_percent [%]: mean of these shares over the accelerators
-au_dlio_percent [%]: as DLIO counts: mean share of the measured times of computing
-read_mb_per_s [MB/s]: bytes that the pipeline read per second of `wall_s`
+au_percent [%]: accelerator utilization (AU), the nominal computing time as a share of the wall time, of the emulated \
+accelerator with the lowest AU (docs/reference/feed.md)
+cpu_wait_percent [%]: share of the time in which a reader of this accelerator was ready to run but had no processor
+au_mean_percent [%]: mean of the AU over all accelerators
+au_dlio_percent [%]: AU by the definition of DLIO, from measured computing times, mean over all accelerators
+read_mb_per_s [MB/s]: bytes that the input pipeline read per second of `wall_s`
 write_mb_per_s [MB/s]: bytes that a baseline wrote per second of `wall_s`
-wall_s [s]: time of the measured part of a run
-printed: number that a program of the user's printed
-marked_s [s]: time of a program from the mark where its timed part begins
-restore_s [s]: reading back and comparing the newest snapshot
-restore_mb_per_s [MB/s]: rate of that reading
+wall_s [s]: duration of the measured part of a run
+printed: number that the user's program printed
+marked_s [s]: duration of the user's program after the mark with which its timed part begins
+restore_s [s]: time to read back the newest snapshot and to compare the snapshot with the saved state
+restore_mb_per_s [MB/s]: rate at which the snapshot was read back
 """
 _RUNS = """\
 run: number of the run in its cell
-role: warmup, measured or unprofiled
-status: running, ended, valid, invalid or failed
-reason: why the run does not count
-accelerator: what the run computed on
+role: role of the run: warmup, measured or unprofiled
+status: status of the run: running, ended, valid, invalid or failed
+reason: reason why the run is invalid or failed
+accelerator: accelerator that the run used
 emulated: storages of the run that are emulated
 engine: program that measured a baseline
-engine_version: version of that program
-trace_file: trace of the system's counters, beside the record
-profile_file: profile of the POSIX calls, beside the record
-tensorflow_file: profile of TensorFlow, beside the record
-source_only: counter in the trace of the one checkpoint target
-source_fast: counter in the trace of the fast side of a burst buffer
-source_slow: counter in the trace of its slow side
-startup_s [s]: the start, a part of `wall_s` of a training; of a baseline what its engine took beyond `wall_s`
-load_s [s]: waiting for input, a part of `wall_s`
-compute_s [s]: computing steps, a part of `wall_s`
-checkpoint_s [s]: standing still for snapshots, a part of `wall_s`
-other_s [s]: what is measured of `wall_s` beside the other parts
-sync_s [s]: meeting the other ranks, a part of `wall_s`
-validate_s [s]: validating, a part of `wall_s`
-transfer_s [s]: transfer of a baseline; all of `wall_s` if its engine reports no parts
-images: images that were delivered
-images_asked: images that were asked for
-image_errors: images that could not be decoded
-bytes_read [bytes]: bytes that the pipeline read
+engine_version: version of the program that measured a baseline
+trace_file: file with the system trace, in the folder of the record
+profile_file: file with the profile of POSIX calls, in the folder of the record
+tensorflow_file: file with the trace of TensorFlow's profiler, in the folder of the record
+source_only: counter in the system trace for the only storage of the checkpoint target
+source_fast: counter in the system trace for the fast storage of a burst buffer
+source_slow: counter in the system trace for the slow storage of a burst buffer
+startup_s [s]: start of a training, a part of `wall_s`; for a baseline, time of its engine in addition to `wall_s`
+load_s [s]: time spent waiting for input, a part of `wall_s`
+compute_s [s]: time spent computing steps, a part of `wall_s`
+checkpoint_s [s]: time for which the training stopped for snapshots, a part of `wall_s`
+other_s [s]: part of `wall_s` that belongs to no other part
+sync_s [s]: time spent waiting for the other ranks, a part of `wall_s`
+validate_s [s]: time spent in validation, a part of `wall_s`
+transfer_s [s]: transfer time of a baseline; equal to `wall_s` if the engine does not report parts
+images: number of images that were delivered
+images_asked: number of images that the run should deliver
+image_errors: number of images that could not be decoded
+bytes_read [bytes]: bytes that the input pipeline read
 bytes_written [bytes]: bytes that a baseline wrote
-bytes_asked [bytes]: bytes that a baseline was to read or write
-bytes_predicted [bytes]: bytes of the loads that follow from parameters and seed
-listed_bytes [bytes]: bytes of the files by their list
-device_bytes [bytes]: fetched from the device for this process and those that read for it
-device_read_bytes [bytes]: read from the device by all processes
-to_fetch_bytes [bytes]: the least that the devices must deliver
-written_bytes [bytes]: written to devices by this process
-reached_bytes [bytes]: what everybody wrote to the storage of a baseline that writes
-resident_fraction: share of the data's pages in memory before the start
-linked_files: names of files that have another name among the files of the data
-changed_files: files that are not what their list says
-requests: requests of a baseline
-read_bytes_each [bytes]: size of a random read of a baseline
-reads_per_s [1/s]: random reads per second
-build_s [s]: building the network
-parameters: weights of the network
-state_bytes [bytes]: size of the network's state, which a snapshot holds
-checkpoints_asked: snapshots that the run was to save
+bytes_asked [bytes]: bytes that a baseline should read or write
+bytes_predicted [bytes]: bytes that a run should read, computed from its parameters and seed
+listed_bytes [bytes]: total size of the files that the run read, by the list of the dataset's files
+device_bytes [bytes]: bytes read from the device by the process of the run and by processes that read on its behalf
+device_read_bytes [bytes]: bytes read from the device by all processes
+to_fetch_bytes [bytes]: least number of bytes that the devices must deliver
+written_bytes [bytes]: bytes that the process of the run wrote to devices
+reached_bytes [bytes]: bytes that all processes wrote to the storage of a writing baseline
+resident_fraction: share of the dataset's pages that were in the page cache before the start of the run
+linked_files: number of file names in the dataset that are another name (hard link) of a listed file
+changed_files: number of files that differ from the list of the dataset's files
+requests: number of requests of a baseline
+read_bytes_each [bytes]: size of one random read of a baseline
+reads_per_s [1/s]: number of random reads per second
+build_s [s]: time to build the network
+parameters: number of weights in the network
+state_bytes [bytes]: size of the network's state, which is saved in a snapshot
+checkpoints_asked: number of snapshots that the run should save
 checkpoint_finish_s [s]: part of `checkpoint_s` after the last step
-drain_exposed_s [s]: time for which snapshots were still drained after the end of training, all together
-drain_wait_s [s]: waiting after the run for the drain to end
-snapshot_bytes [bytes]: size of a snapshot, the median of the run
+drain_exposed_s [s]: time for which the drain still copied snapshots after the end of training
+drain_wait_s [s]: time for which the run waited for the end of the drain after its last step
+snapshot_bytes [bytes]: median size of the run's snapshots
 cpu_s [s]: processor time of the run
-cpus: processors that the run might use
-other_cpu [processors]: kept busy by others, on average
-load_average: load of the machine before the run
-steal_s [s]: processor time that the hypervisor took
+cpus: number of processors that the run was allowed to use
+other_cpu [processors]: mean number of processors that other processes kept busy
+load_average: load average of the machine before the run
+steal_s [s]: processor time that the hypervisor gave to other virtual machines
 elapsed_s [s]: time between the two readings of the counters, by the clock of the run
-kernel_s [s]: the same time by the kernel's own clock
-raw_s [s]: the same time by the clock of the hardware, which is never adjusted
-elapsed_s_with_fork [s]: time of the run with its fork
-overhead_s [s]: time of the run's process beyond `wall_s`
-pair: number of the pair that the run belongs to
-private_caches: 1 if each rank has a page cache of its own
-read_s [s]: reading files of HDF5
-unpack_s [s]: waiting for samples that were read and shuffled
-shuffle_s [s]: shuffling samples
-loads: files that were loaded
+kernel_s [s]: time between the two readings of the counters, by the clock of the kernel
+raw_s [s]: time between the two readings of the counters, by the hardware clock, which is never adjusted
+elapsed_s_with_fork [s]: duration of the run, with the time to fork its process
+overhead_s [s]: time of the run's process in addition to `wall_s`
+pair: number of the pair to which the run belongs
+private_caches: 1 if each rank has its own page cache
+read_s [s]: time spent reading HDF5 files
+unpack_s [s]: time spent waiting for samples that were read and shuffled
+shuffle_s [s]: time spent shuffling samples
+loads: number of files that were loaded
 host: host of the run
-started_utc: when the run began
+started_utc: start time of the run (UTC)
 """
 _VERDICTS = """\
-claim: what the paper says, in words
-kind: claim on a `device` of the paper, or on a `shape`
-about: cells that the verdict is about
-pair: the two cells of a row below its claim; empty for a whole set
-source: paper and place
-published: value of the paper
-ours: our value
+claim: statement of the paper, in words
+kind: `device` for a claim about a device of the paper, `shape` for a claim that any machine can test
+about: settings of the cells to which the verdict applies
+pair: the two compared cells in a row below its claim; empty in the row of a whole claim
+source: paper and section, figure or table
+published: value in the paper
+ours: value measured in this campaign
 unit: unit of `ours` and `interval`
-interval: 95 % interval of our value (JSON, low and high)
-tolerance: distance at which our value still holds, a share
-tolerance_from: where the tolerance comes from
-verdict: holds, differs, not comparable, not measured
-emulated: whether storages were emulated, and by what
-why: reason of the verdict
-cells: ids of the cells, separated by blanks
-measure: commands that measure what is missing
+interval: 95 % interval of `ours`, as JSON list of the lower and the upper limit
+tolerance: fraction by which the range of values for which the claim holds is widened; empty if it is not widened
+tolerance_from: source of the tolerance
+verdict: holds, differs, not comparable or not measured
+emulated: kind of emulation and the emulated storages; empty if no storage was emulated
+why: reason for the verdict
+cells: ids of the cells, separated by spaces
+measure: commands that measure the missing cells
 """
 _PATTERNS = """\
-`METRIC_min`, `METRIC_max` | medians.csv | least and largest of the runs that count; `METRIC` is their median
+`METRIC_min`, `METRIC_max` | medians.csv | minimum and maximum over the valid measured runs; `METRIC` has the median
 `threads` … and names with a dot | medians.csv, runs.csv | settings of the cell ([keys.md](keys.md))
-`settings.NAME`, `run.NAME` | medians.csv, runs.csv | a setting, a metric of a run, named as another column
-`check.RULE` | runs.csv | whether the run kept the rule ([proofs.md](../proofs.md)); empty: unverifiable
+`settings.NAME`, `run.NAME` | medians.csv, runs.csv | a setting or a metric of a run that has the name of another column
+`check.RULE` | runs.csv | whether the run passed the check ([proofs.md](../proofs.md)); empty if unverifiable
 `posix_NAME` | runs.csv | totals of the profile of POSIX calls ([profile](../how-to/profile.md))
-`posix_read_size_N` | runs.csv | reads in the Nth of Darshan's ten bins of size
-`tensorflow_NAME_s` | runs.csv | time of the profiled steps and waiting in them, by TensorFlow's profiler
-`tensorflow_spent_KIND` | runs.csv | seconds of these steps by kind of work ([traces](../how-to/traces.md))
-`tensorflow_saves_REMEDY` | runs.csv | seconds that a remedy would save of them
-`snapshot_NAME_s` | runs.csv | median over the run's snapshots of the time that medians.csv has
-`PHASE_cold_loads`, `PHASE_warm_loads` | runs.csv | files of HDF5 that were loaded from the device, from memory
-`PHASE_cold_read_s`, `PHASE_warm_read_s` | runs.csv | median seconds of such a load
-`METRIC_low`, `METRIC_high` | a chart's CSV | interval of the median, from six runs on
+`posix_read_size_N` | runs.csv | number of reads in bin N of Darshan's ten size bins, which start at 0
+`tensorflow_NAME_s` | runs.csv | duration of the profiled steps, and time for which these steps waited for input
+`tensorflow_spent_KIND` | runs.csv | seconds of the profiled steps by kind of work ([traces](../how-to/traces.md))
+`tensorflow_saves_REMEDY` | runs.csv | seconds of the profiled steps that a remedy would save at most
+`snapshot_NAME_s` | runs.csv | median over the run's snapshots; medians.csv describes the times
+`PHASE_cold_loads`, `PHASE_warm_loads` | runs.csv | number of HDF5 files loaded from the device, or from memory
+`PHASE_cold_read_s`, `PHASE_warm_read_s` | runs.csv | median seconds of a load from the device, or from memory
+`METRIC_low`, `METRIC_high` | CSV file of a chart | confidence interval of the median, for cells with at least six runs
 """
 
 
 class CsvColumn(NamedTuple):
-    """A column of a CSV: its name, its unit (empty if it has none), and what it is."""
+    """A column of a CSV file: its name, its unit (`""` if the column has no unit), and its meaning."""
 
     name: str
     unit: str
@@ -206,23 +207,27 @@ FILES: Mapping[str, list[CsvColumn]] = {
     "runs.csv": _columns(_CELL, _RUNS, _METRICS),
     "verdicts.csv": _columns(_VERDICTS),
 }
-"""The columns that have a name of their own, by the file that has them; a file has those of its cells' benchmarks."""
+"""The columns of each CSV file, without the columns in `_PATTERNS`.
+
+A file of a campaign has only the columns that belong to the benchmarks of its cells.
+"""
 
 
 def page_lines() -> Iterator[str]:
     """Yield the lines of docs/reference/columns.md."""
     yield "# The columns of the tables"
     yield ""
-    yield "Made by `python -m analysis.output.csv_columns > docs/reference/columns.md`. A missing value is empty; 1 MB"
-    yield "is 10^6 bytes; a number without a unit is a count or a share. A table has"
-    yield "the columns of the benchmarks whose cells it lists."
+    yield "This page is made by `python -m analysis.output.csv_columns > docs/reference/columns.md`."
+    yield ""
+    yield "A missing value is an empty field. 1 MB is 10^6 bytes. A number without a unit is a count or a fraction. A"
+    yield "table has only the columns that belong to the benchmarks of its cells."
     for file, columns in FILES.items():
         units = [METRICS[each.name].unit if each.name in METRICS else each.unit for each in columns]
         rows = [[Code(each.name), unit, each.meaning] for each, unit in zip(columns, units, strict=True)]
         yield from ("", f"## tables/{file}", "")
         yield from TextTable(("column", "unit", "meaning"), rows, [True] * 3).markdown().splitlines()
-    yield from ("", "## Columns by a pattern", "", "| columns | in | meaning |", "| --- | --- | --- |")
-    yield from (f"| {line} |" for line in _PATTERNS.splitlines())  # our own Markdown, with links
+    yield from ("", "## Columns named by a pattern", "", "| columns | file | meaning |", "| --- | --- | --- |")
+    yield from (f"| {line} |" for line in _PATTERNS.splitlines())  # not escaped, because the lines are Markdown already
 
 
 if __name__ == "__main__":

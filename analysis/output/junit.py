@@ -1,7 +1,7 @@
-"""Verdicts on claims as JUnit XML, which Jenkins and GitLab show like test results.
+"""Write the verdicts on claims as JUnit XML, which Jenkins and GitLab show like test results.
 
-The schema is that of Jenkins' xunit plugin (junit-10.xsd); in it properties belong to a suite, so each claim is a suite
-with one case, whose name is the set of settings that it was tested in.
+The XML follows the schema of Jenkins' xunit plugin (junit-10.xsd). In this schema only a test suite has properties, so
+each claim is a test suite with one test case. The name of the test case has the settings of the measured cells.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from analysis.output import tables
 from analysis.records.frame import Row, rows_of
 from analysis.text import one_line
 
-# Characters that XML 1.0 forbids, even escaped (https://www.w3.org/TR/xml/#charsets).
+# Characters that XML 1.0 forbids, even as escapes (https://www.w3.org/TR/xml/#charsets).
 UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-CLASS = "paper"  # class of claims measured on hardware; the kind of emulation is appended for others
+CLASS = "paper"  # class name of all test cases; the kind of emulation is appended if storage was emulated
 
 
 def junit_xml(tested: pd.DataFrame) -> bytes:
-    """Return the verdicts on whole sets of cells as XML: `differs` is a failure, an undecided claim is skipped."""
+    """Return the verdicts on claims as JUnit XML, without the verdicts on pairs of cells.
+
+    The verdict `differs` is a failure. A claim that is not measured or not comparable is a skipped test.
+    """
     rows = rows_of(tested[tested["pair"] == ""])
     root = ET.Element("testsuites", {"name": "claims of the paper", **_counts(rows)})
     root.extend(_suite(row) for row in rows)

@@ -1,4 +1,4 @@
-"""Messages of an analysis on stderr, and the list of the figure files that it wrote."""
+"""Print warnings and notes of an analysis to stderr, and delete figures of an earlier analysis."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ NEEDED = {
     "micro": "Figs 4 and 5 need a done cell of micro",
     "alexnet": "Figs 6 to 8 need done cells of alexnet with prefetch and without, Figs 9 and 10 one with snapshots",
 }
-"""The cells that the charts of a benchmark need."""
+"""For each benchmark, a phrase that names the cells without which no chart of this benchmark is drawn."""
 MOST_BYTES = 1 << 20
-MOST_NOTES = 40  # lines about cells that a chart does not show, or about skipped records
+MOST_NOTES = 40  # maximum number of lines about skipped records, and about cells that a chart does not show
 LIST_NAME = ".written-by-analysis"
 
 
 def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
-    """Print a warning, with the cure, for the first skipped records of a folder, and the number of the others.
+    """Print a warning and a hint for each of the first `MOST_NOTES` skipped records, then how many more there are.
 
     Raises
     ------
     AnalysisError
-        If none is left.
+        If all records of the folder were skipped.
     """
     for each in found.skipped[:MOST_NOTES]:
         print_to_stderr(f"warning: {each.path} {each.why}; skipped")
@@ -38,31 +38,33 @@ def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
         print_to_stderr(f"warning: {more:,} more records are skipped")
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
-        raise AnalysisError(message, "see the warnings above, each with its cure")
+        raise AnalysisError(message, "follow the hints of the warnings above")
 
 
 def print_notes(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:
-    """Print notes: why no figure is drawn, which cells the figures do not show, and which old figures were removed."""
+    """Print why no figure is drawn, which cells the figures do not show, and which old figures were removed."""
     if quiet:
         return
     if not drawn:
-        needed = [NEEDED.get(name, f"that of {name} needs a done cell") for name in dict.fromkeys(benchmarks)]
+        needed = [NEEDED.get(name, f"the chart of {name} needs a done cell") for name in dict.fromkeys(benchmarks)]
         print_to_stderr(f"note: no figure is drawn: {'; '.join(needed)}")
     left = [(spec.stem, row) for spec in drawn for row in spec.left_out.head(MOST_NOTES).to_dict("records")]
     for stem, row in left[:MOST_NOTES]:
         print_to_stderr(f"note: {stem} does not show {row['cell']}: {row['status']}")
     if (more := sum(len(spec.left_out) for spec in drawn) - MOST_NOTES) > 0:
-        print_to_stderr(f"note: nor do figures show {more:,} more cells, which are in tables/medians.md")
+        print_to_stderr(f"note: {more:,} more cells are in no figure; tables/medians.md lists all cells")
     if old:
         print_to_stderr(
-            f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}"
+            "note: removed old figures, which are not made from the present records: "
+            + ", ".join(sorted(path.name for path in old))
         )
 
 
 def remove_old_figures(folder: Path, written: Iterable[Path]) -> list[Path]:
-    """Delete figures that an earlier analysis wrote here and this one did not; save the list of files for the next one.
+    """Delete the figures in a folder that an earlier analysis wrote and this analysis did not write.
 
-    Only files on the list are deleted: a file that somebody else put there stays.
+    The names of written figures are saved in the file `LIST_NAME`. Only files in this list are deleted, so a file of
+    the user is never deleted. Returns the paths of the deleted files.
     """
     list_file = folder / LIST_NAME
     names = {path.name for path in written if path.parent == folder}
@@ -79,5 +81,5 @@ def remove_old_figures(folder: Path, written: Iterable[Path]) -> list[Path]:
 
 
 def print_to_stderr(text: str) -> None:
-    """Write a line to stderr."""
+    """Write a line to stderr, with escapes for unprintable characters."""
     sys.stderr.write(f"{visible(text)}\n")

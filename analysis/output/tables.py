@@ -1,4 +1,4 @@
-"""Tables as files: the runs and the medians as CSV, the medians and verdicts as Markdown."""
+"""Write the table files: runs, medians and verdicts as CSV, and medians and verdicts as Markdown."""
 
 from __future__ import annotations
 
@@ -46,18 +46,21 @@ from analysis.text import (
 
 NOT_MEASURED_HERE = "Not measured here"
 OVER = (
-    f"Median over the valid measured runs (n) {PLUS_MINUS} the distance of the farthest; {DAGGER} unstable."
+    f"Median over the valid measured runs (n) {PLUS_MINUS} the largest distance of a run; {DAGGER} unstable."
     " Min and max are in tables/medians.csv."
 )
 BETWEEN = (
-    f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
-    " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
+    f"between: position of the runtime between the cell's two controls, (runtime {MINUS} no_io) / no_compute. At 0 %"
+    " the run is as fast as without input (control=no_io). At 100 % the runtime is the sum of the time without input"
+    " and the time of the input alone (control=no_compute)."
 )
 OF_BASELINE = (
-    "of baseline: MB/s as a share of what the storage gave by itself on that host, to as many readers at random places"
-    " of blocks of the dataset's mean size (random_read), else to one that read a file from end to end (read)."
+    "of baseline: MB/s as a share of the baseline's MB/s, which was measured with the same storage and host. The"
+    " baseline has as many readers as the cell, which read blocks of the dataset's mean file size at random offsets"
+    " (random_read). If there is no such baseline, one reader that reads a file from end to end is used (read)."
 )
-# An emulated storage in a label, also on one of two sides: `burst buffer, ssd (emulated) to hdd (emulated)`.
+# This pattern finds the emulated storages in a label, for example both storages in
+# `burst buffer, ssd (emulated) to hdd (emulated)`.
 MARKED = re.compile(f"(?:^|, | to )([^,()]+)({re.escape(EMULATED)}|{re.escape(MODELLED)})")
 VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 
@@ -75,7 +78,7 @@ def write_tables(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, 
 
 
 def without_internal_columns(table: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the medians and the runs without the columns that only this program needs."""
+    """Return the frames of medians and runs without the columns that only the analysis itself needs."""
     inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable", "disturbed"} - {"storage"}
     return table.drop(columns=inner.intersection(table)), runs.drop(columns="cause")
 
@@ -83,10 +86,11 @@ def without_internal_columns(table: pd.DataFrame, runs: pd.DataFrame) -> tuple[p
 def table_sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the sorted rows for each set of cells that belongs into one table.
 
-    Cells of the mini-application share a table if they differ in prefetch, batch size, control or checkpoints only; so
-    do baselines of any access, and all cells of a benchmark that is not in the paper.
+    Training cells are in one table if they differ only in prefetch, batch size, control, checkpoints and storage. All
+    baselines of one set of settings are in one table, whatever their access pattern. All cells of a benchmark that is
+    not in the paper are in one table.
     """
-    table = _sorted(table, [ACCESS, "threads", *OF_TRAINING, "target", "mode"])  # sorted once: each set keeps the order
+    table = _sorted(table, [ACCESS, "threads", *OF_TRAINING, "target", "mode"])  # each set of rows has this order
     groups = group_rows(table, _section_keys(table))
     known = {key: key.facts for key in groups}
     benchmarks = {facts["benchmark"] for facts in known.values()}
@@ -110,9 +114,9 @@ def table_sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _unmarked(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return rows with plain names of storages and targets, and in words which of these were emulated.
+    """Return the rows without emulation remarks in the names of storages and targets, and the remarks as phrases.
 
-    The rows are unchanged if a plain name would mean both an emulated and a real storage.
+    If an emulated and a real storage have the same name, return the rows unchanged and no phrases.
     """
     named = [name for name in ("storage", "target") if name in rows]
     labels = list(dict.fromkeys(label for name in named for label in rows[name]))
@@ -141,12 +145,15 @@ def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _of_access(facts: Facts) -> frozenset[str]:
-    """Return the settings that may differ between baselines of one table: access, and those of random reads only."""
+    """Return the settings in which baselines of one table may differ: the access pattern, and settings of the dataset.
+
+    Only baselines with random reads have settings of a dataset.
+    """
     return frozenset({ACCESS, "data", "seed", *(name for name in facts if name.startswith("dataset."))})
 
 
 def medians_markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Return the medians as Markdown: a table per set of settings, then the cells and runs that do not count."""
+    """Return the medians as Markdown: one table per set of cells, then the cells and runs that do not count."""
     lines = ["# Medians", "", OVER, ""]
     for heading, rows in table_sections(table):
         shown = table_columns(rows, whole=True)
@@ -168,7 +175,7 @@ def medians_markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 
 def missing_ratio_sentences(rows: pd.DataFrame) -> list[str]:
-    """Return for each reason a sentence: the storages whose cells have no ratio to one thread, and the reason."""
+    """Return one sentence per reason why cells have no ratio to one thread, with the storages of these cells."""
     storages: dict[str, dict[str, None]] = {}
     for row in rows_of(rows, ("storage", "threads", "no_scaling")):
         if row["no_scaling"] and row.get("threads") != 1:
@@ -177,10 +184,13 @@ def missing_ratio_sentences(rows: pd.DataFrame) -> list[str]:
 
 
 def verdicts_markdown(tested: pd.DataFrame) -> str:
-    """Return the verdicts as Markdown, per set of cells, pairs below their claim; claims not measured come last."""
+    """Return the verdicts as Markdown, with one table per set of cells.
+
+    In a table, the rows of pairs follow the row of their claim. Claims that were not measured are in the last table.
+    """
     about_all = (
-        "Each claim that the text of the paper states as a number or an order. A *device* is the paper's own, a *shape*"
-        " can be held against any machine."
+        "This page lists each claim that the text of a paper states as a number or as an order. A claim of kind"
+        " *device* is about a device of the paper. A claim of kind *shape* can be tested on any machine."
     )
     lines = ["# Verdicts", "", about_all, ""]
     for about, rows in tested.groupby("about", sort=False):
@@ -203,7 +213,10 @@ def verdicts_markdown(tested: pd.DataFrame) -> str:
 
 
 def evidence_text(row: Row) -> tuple[str, str, str]:
-    """Return our value and its interval with units, and the tolerance with its source; dashes if not measured."""
+    """Return three texts: the measured value, its interval, and the tolerance with its source.
+
+    Return three dashes if the claim was not measured.
+    """
     if row["ours"] is None or math.isnan(row["ours"]):
         return NONE, NONE, NONE
     low, high = (_in_unit(each, row["unit"]) for each in json.loads(row["interval"]))
@@ -213,13 +226,13 @@ def evidence_text(row: Row) -> tuple[str, str, str]:
 
 
 def verdict_in_words(row: Row) -> str:
-    """Return a verdict in words, with the emulated storages that it rests on."""
+    """Return a verdict in words, with the emulated storages on which the measurements were made."""
     kind, told = kind_of_verdict(row["emulated"]), row["emulated"]
     return f"{row['verdict']} ({told if kind == BY_MODEL else f'{kind} {told}'})" if kind else str(row["verdict"])
 
 
 def reason_of_verdict(row: Row) -> str:
-    """Return the reason for a verdict; for a claim that was not measured also the command that measures it."""
+    """Return the reason for a verdict. If the claim was not measured, also return the command that measures it."""
     return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
 
 
@@ -230,20 +243,20 @@ def _in_unit(value: float, unit: str) -> str:
 
 
 def has_controls(table: pd.DataFrame) -> bool:
-    """Return whether any cell has both controls, so that its runtime lies between them."""
+    """Return whether some cell has both control cells (`no_io`, `no_compute`), with which its runtime is compared."""
     return "between" in table and bool(table["between"].notna().any())
 
 
 def has_baselines(table: pd.DataFrame) -> bool:
-    """Return whether the baseline of any cell's storage is known."""
+    """Return whether some cell is compared with a baseline of its storage."""
     return "percent_of_baseline" in table and bool(table["percent_of_baseline"].notna().any())
 
 
 def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return pairs `(cell, status: reason)`: first the cells that are not done, then the runs that do not count.
+    """Return pairs `(cell, "status: reason")`: first the cells that are not done, then the runs that do not count.
 
-    Runs with the same cause as their cell (`0 of 5 measured runs valid, 5 needed; quiet: …`) get no entry; the entry of
-    the cell counts them.
+    Runs that have the same cause as their cell get no pair of their own, because the text of the cell has their number
+    (`0 of 5 measured runs valid, 5 needed; quiet: …`).
     """
     left = table[table["status"] != "done"]
     causes = dict(zip(left["cell"], left["cause"], strict=True))
@@ -269,13 +282,13 @@ def _cell(column: Column, row: Row) -> str:
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
-    """Return the settings to name besides the usual ones: those that distinguish the sets, and the pipeline."""
+    """Return additional settings for a heading: settings of the pipeline, and settings that distinguish the sets."""
     always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
     return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))
 
 
 def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return sort keys for a column: storages in the paper's order, numbers by size, absent values last."""
+    """Return sort keys for a column: storages in the paper's order, numbers by size, and missing values last."""
     if column.name == "storage":
         return column.map(paper.storage_sort_key)
     if column.name == "target":

@@ -1,4 +1,4 @@
-"""The output on a terminal: medians, scaling beside the paper's, what did not count, and the paths of files."""
+"""Print the results of an analysis on a terminal: medians, scaling, verdicts, invalid runs, and paths of files."""
 
 from __future__ import annotations
 
@@ -33,29 +33,34 @@ from analysis.statistics.selection import is_plain
 from analysis.statistics.training import is_training
 from analysis.text import DAGGER, NONE, PLUS_MINUS, one_line, ratio_text, visible
 
-# The width of piped output: every column fits on one line; a terminal or $COLUMNS sets its own width.
+# The width of output to a pipe, in which all columns fit on one line. On a terminal, its width or $COLUMNS is used.
 PIPED_WIDTH = 120
-# Further rows are only in the files: their layout would take longer than reading all records.
+# The maximum number of printed rows. More rows are only in the table files, because `rich` needs more time to lay out
+# many rows than this program needs to read all records.
 MOST_ROWS = 200
-GREY = "bright_black"  # numbers that do not count
+GREY = "bright_black"  # the colour of numbers from disturbed runs, which do not count
 VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
 def print_summary(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
-    """Print the summary to stdout: coloured on a terminal, plain if piped."""
+    """Print the summary of an analysis to stdout, with colours on a terminal, and without colours to a pipe."""
     print_text(*summary_tables(table, runs), *verdict_texts(tested))
     print_paths(written)
 
 
 def print_paths(written: Iterable[Path]) -> None:
-    """Print the paths of the written files, one per line, never wrapped, so that they can be copied."""
+    """Print the paths of the written files, one path per line.
+
+    Lines are not wrapped, so that a user can copy the paths.
+    """
     _print(visible(str(path)) for path in written)
 
 
 def print_text(*what: RenderableType) -> None:
-    """Print to stdout; control sequences in texts from records are made harmless, only our own styles remain.
+    """Print tables and texts to stdout.
 
-    All is rendered to text first, so that a closed pipe is handled in one place.
+    Control sequences in texts from records are escaped, so that only the styles of this program reach the terminal. The
+    whole output is rendered before printing, so that only `_print` meets a closed pipe.
     """
     console = _console()
     parts = [Segment(_lines(each.text), each.style) for each in console.render(Group(*what))]
@@ -69,10 +74,10 @@ def _lines(text: str) -> str:
 
 
 def _print(lines: Iterable[str]) -> None:
-    if sys.stdout is None:  # closed by who started us
+    if sys.stdout is None:  # the parent process started this process without stdout
         return
     if hasattr(sys.stdout, "reconfigure"):
-        # A terminal that knows no dash or dagger still gets its figures.
+        # If the encoding of stdout has no dash or dagger, print `?` for these characters instead of failing.
         sys.stdout.reconfigure(errors="replace")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -84,7 +89,7 @@ def _console() -> Console:
 
 
 def summary_tables(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
-    """Yield the tables of medians and scaling, per set of cells, then everything that did not count."""
+    """Yield the tables of medians and scaling of each set of cells, then the cells and runs that do not count."""
     short, room = short_ids(table["cell"]), MOST_ROWS
     for heading, every in tables.table_sections(table):
         if room <= 0:
@@ -103,7 +108,7 @@ def summary_tables(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[Renderab
     for told in lines_on_looser_checks(rows_of(table, COLUMNS)):
         yield Text(f"{told}\n")
     for told in one_device(rows_of(table, COLUMNS)):
-        yield Text(f"{told}: what differs between them is not the storage\n")
+        yield Text(f"{told}: differences between these cells are not caused by the storage\n")
     if complaints := tables.not_counted(table, runs):
         yield Text("Not counted", style="bold")
         lines = sum_up_complaints(complaints, short)
@@ -117,8 +122,8 @@ def summary_tables(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[Renderab
 
 
 def _signs(table: pd.DataFrame) -> Iterable[Text]:
-    """Yield an explanation of the signs behind numbers that occur in the table."""
-    signs = [f"{PLUS_MINUS} distance of the farthest run from the median"]
+    """Yield an explanation of the signs that stand after numbers in the table."""
+    signs = [f"{PLUS_MINUS} largest distance of a run from the median"]
     if table["unstable"].fillna(value=False).any():
         signs.append(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max")
     yield Text(f"{'; '.join(signs)}\n")
@@ -132,12 +137,15 @@ def _more(count: int, file: str) -> Iterable[Text]:
 
 
 def verdict_texts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
-    """Yield the verdict on each claim of the paper with its evidence; verdicts on pairs are in `verdicts.md`.
+    """Yield the verdict on each claim of a paper, with the measured value and the reason for the verdict.
+
+    Verdicts on pairs of cells are only in `verdicts.md`.
 
     Parameters
     ----------
     whole
-        Show also claims that were not measured (with the command to do so) and claims about other devices.
+        Also yield claims that were not measured, with the command that measures them, and claims about devices of the
+        paper that cannot be compared.
     """
     claims = tested[tested["pair"] == ""]
     told = claims["verdict"].isin(["holds", "differs"]) | (
@@ -159,17 +167,17 @@ def verdict_texts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Rend
         return
     yield from _more(int(told.sum()) - MOST_ROWS, "verdicts.md")
     if told.any() and not told.all():
-        more = f"{len(claims) - told.sum()} more are not measured here, or of the paper's own devices"
-        yield Text(f"{more}: python -m campaign verdicts\n")
+        more = f"{len(claims) - told.sum()} more claims are not measured here, or are about the paper's own devices"
+        yield Text(f"{more}; python -m campaign verdicts lists them\n")
 
 
 def medians_table(rows: pd.DataFrame, short: dict[str, str]) -> Table:
-    """Return the table of medians of one set of cells, a line per cell; on a narrow terminal it has fewer columns.
+    """Return the table of medians of one set of cells, which has one line per cell.
 
-    Words are folded before a number or the id of a cell is cut.
+    If the terminal is too narrow, columns are dropped (`EXPENDABLE`), then words are wrapped.
     """
     console, shown = _console(), list(table_columns(rows, whole=False))
-    # Widths are measured without a limit: within the console's limit, every table seems to fit.
+    # Measure without the console's width limit, because with this limit `rich` reports that every table fits.
     free = console.options.update(max_width=10 * PIPED_WIDTH)
     table = _medians(rows, short, shown)
     for column, instead in EXPENDABLE.items():
@@ -198,7 +206,10 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
 
 
 def scaling_table(rows: pd.DataFrame) -> Group | None:
-    """Return the table of throughput relative to one thread, ours beside the paper's; None if there is no such cell."""
+    """Return a table of throughput relative to one thread, with measured ratios and ratios of the paper.
+
+    Return None if no cell has more than one thread.
+    """
     known = rows_of(rows[rows["scaling"].notna() | (rows["no_scaling"] != "")])
     cells = [row for row in known if row["threads"] != 1]
     if not cells:
@@ -217,7 +228,10 @@ def scaling_table(rows: pd.DataFrame) -> Group | None:
 
 
 def sum_up_complaints(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return `(cell, text)` pairs with each text once; the first cell is named, the other cells are counted."""
+    """Return `(cells, text)` pairs in which each distinct text occurs once.
+
+    `cells` names the first cell with this text, and gives the number of other cells.
+    """
     cells_by_text: dict[str, list[str]] = {}
     for cell, text in complaints:
         cells_by_text.setdefault(text, []).append(short[cell])
@@ -228,7 +242,7 @@ def sum_up_complaints(complaints: Iterable[tuple[str, str]], short: Mapping[str,
 
 
 def complaints_table(complaints: Iterable[tuple[str, str]]) -> Table:
-    """Return a table with one line per complaint."""
+    """Return a table with one line per complaint, which says why cells or runs do not count."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -238,7 +252,10 @@ def complaints_table(complaints: Iterable[tuple[str, str]]) -> Table:
 
 
 def short_ids(cells: Iterable[str]) -> dict[str, str]:
-    """Return for each cell id the hash at its end, which `python -m campaign show` accepts; else the whole id."""
+    """Return a short form of each cell id: the hash at its end, which `python -m campaign show` also accepts.
+
+    If a hash is too short or occurs twice, return the whole ids.
+    """
     names = list(cells)
     ends = {cell: cell.rpartition("-")[2] for cell in names}
     unique = len(set(ends.values())) == len(names) and all(len(end) >= 6 for end in ends.values())  # noqa: PLR2004
@@ -246,7 +263,7 @@ def short_ids(cells: Iterable[str]) -> dict[str, str]:
 
 
 def empty_table(*columns: tuple[str, str]) -> Table:
-    """Return an empty table with these columns; each has a name and an alignment, `left` or `right`."""
+    """Return an empty table with these columns; a column is a pair of a name and an alignment (`left` or `right`)."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")

@@ -1,4 +1,4 @@
-"""A table of texts, for Markdown and for the page."""
+"""A table of texts, which can be rendered as Markdown and on the HTML report page."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from analysis.text import code, escape_markdown
 
-# Texts with more letters than this are wrapped; every other text in a table stays on one line.
+# The page wraps a text with more characters than this limit. Each shorter text in a table stays on one line.
 LONG = 40
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts, none of which is escaped: its renderers do that, this one's for Markdown, the page's template.
+    """A table of texts with headings and rows.
 
-    It has headings, rows, and for each column whether it holds words (`left`) or numbers.
+    `left` tells for each column whether the column has words, which are aligned to the left, or numbers. The texts are
+    not escaped: `markdown` escapes them for Markdown, and the template of the page escapes them for HTML.
 
     Raises ValueError if a row, or `left`, does not have one item per heading.
     """
@@ -25,26 +26,26 @@ class TextTable:
     left: Sequence[bool]
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a text would be shown in the wrong column."""
+        """Raise ValueError if a row or `left` does not have one item per heading."""
         if any(len(each) != len(self.headings) for each in (*self.rows, self.left)):
             raise ValueError("each row of a table must have a text for each of its headings")
 
     def __bool__(self) -> bool:
-        """Return True, so that a table without rows is shown too."""
+        """Return True, so that the page also shows a table without rows."""
         return True
 
     @property
     def sides(self) -> list[str | None]:
-        """The CSS class of each column."""
+        """The CSS class of each column: `n` for numbers, None for words."""
         return [None if is_left else "n" for is_left in self.left]
 
     @staticmethod
     def side(text: str, side: str | None) -> str | None:
-        """Return the CSS class of a cell: that of its column, or `prose` if its words may be wrapped."""
+        """Return the CSS class of a table cell: `prose` for a long text, which is wrapped, or else `side`."""
         return "prose" if len(text) > LONG and " " in text else side
 
     def markdown(self) -> str:
-        """Return the table in Markdown, where a `Code` is shown as code."""
+        """Return the table in Markdown, in which a text of type `Code` is formatted as code."""
         lines = [self.headings, ["---" if is_left else "---:" for is_left in self.left]]
         lines += [
             [code(text) if isinstance(text, Code) else escape_markdown(text) for text in row] for row in self.rows
@@ -53,6 +54,6 @@ class TextTable:
 
 
 class Code(str):
-    """A text that Markdown shows as code."""
+    """A text that `TextTable.markdown` formats as code."""
 
     __slots__ = ()

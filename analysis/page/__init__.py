@@ -1,1 +1,1 @@
-"""The report as one HTML file without any other file: no network, no script, only the reader's fonts."""
+"""Make the HTML report page, a single file that needs no network, no scripts and no fonts of its own."""

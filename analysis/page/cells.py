@@ -1,4 +1,4 @@
-"""The parts of the report with the medians, and with all cells, their runs and checks."""
+"""The parts of the report page with the medians, and with the details of each cell: runs and checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL_CELLS = "tables/medians.csv and tables/runs.csv"
 
 
 def median_tables(results: Results) -> Markup:
-    """Return a table of medians per set of settings, as in `tables/medians.md`."""
+    """Return one table of medians per set of cells, as in `tables/medians.md`."""
     sections, room, detailed = [], MOST_ROWS, {record.cell for record in shown_cells(results)}
     for heading, rows in tables.table_sections(results.table):
         if room <= 0:
@@ -68,12 +68,12 @@ def not_counted_table(results: Results) -> Markup:
 
 
 def cell_sections(results: Results) -> Markup:
-    """Return a folded section per cell: its settings, its runs with all checks, and a link to its record."""
+    """Return one folded section per cell with its settings, its runs, all checks, and a link to its record."""
     shown = shown_cells(results)
     table = results.table
     rows = {row["cell"]: row for row in rows_of(table[table["cell"].isin([record.cell for record in shown])])}
     more = count_sentence(
-        len(shown), len(table), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first"
+        len(shown), len(table), "cells", f"{ALL_CELLS} and in records/; cells with problems come first"
     )
     return render_template(
         "cells.html", cells=[_cell(record, rows[record.cell], results) for record in shown], more=more
@@ -81,7 +81,10 @@ def cell_sections(results: Results) -> Markup:
 
 
 def shown_cells(results: Results) -> Sequence[Record]:
-    """Return the cells that the page shows: all, or `MOST_CELLS` of them, those with problems first."""
+    """Return the records of the cells that the page shows in detail, at most `MOST_CELLS`.
+
+    If the campaign has more cells, cells with problems come first.
+    """
     all_of_them = results.found.records
     if len(all_of_them) <= MOST_CELLS:
         return all_of_them
@@ -110,7 +113,7 @@ def _cell(record: Record, row: Row, results: Results) -> dict[str, Any]:
 
 
 def _conditions(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield in words the other conditions that affect the speed: of the process, the machine and each storage."""
+    """Yield the recorded conditions of the process, of the machine and of each storage, in words."""
     groups = {**record.conditions, **record.conditions.get("storages", {})}
     for name, facts in groups.items():
         if name != "storages":
@@ -118,14 +121,17 @@ def _conditions(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _stored(record: Record, judge: CampaignJudge) -> Mapping[str, Any]:
-    """Return the judged record with the messages of its checks; empty if the record can no longer be read."""
+    """Return the judged JSON record with the messages of its checks.
+
+    Return an empty mapping if the record cannot be read any more.
+    """
     with suppress(UnreadableError):
         return read_judged(record.folder / FILE, judge)
     return {}
 
 
 def _run(run: Row) -> dict[str, Any]:
-    """Return the texts of a run: its state, its metrics and its checks."""
+    """Return the texts about a run for the template: status, metrics, checks and ranks."""
     remark = f": {run['reason']}" if run["status"] == "failed" and run.get("reason") else ""
     return {
         "head": f"run {run['run']}, {'warm-up' if run['role'] == 'warmup' else run['role']}: {run['status']}",
@@ -137,7 +143,10 @@ def _run(run: Row) -> dict[str, Any]:
 
 
 def _ranks(ranks: Sequence[Mapping[str, Any]]) -> TextTable | None:
-    """Return a table with what each rank did, and when by the hub's clock; None for a run of one rank."""
+    """Return a table with the time, the read MB, the start and the end of each rank, by the clock of the hub process.
+
+    Return None for a run with only one rank.
+    """
     rows = [
         [
             str(each["rank"]),
@@ -154,7 +163,7 @@ def _ranks(ranks: Sequence[Mapping[str, Any]]) -> TextTable | None:
 
 
 def _added(why: Mapping[str, Any]) -> str:
-    """Return a remark that the run was added because of `until_spread`, and why; empty if it was planned."""
+    """Return a remark that tells why `until_spread` added the run, or `""` if the run was planned."""
     if not why:
         return ""
     width = why.get("width")

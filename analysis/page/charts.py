@@ -1,4 +1,4 @@
-"""Charts of the report with their numbers; tables of profiles: POSIX calls, and the time of steps by TensorFlow."""
+"""The parts of the report page with charts, and with tables of POSIX profiles and of TensorFlow's step profiles."""
 
 from __future__ import annotations
 
@@ -44,16 +44,18 @@ OF_CELL = ("storage", "threads", "mode")
 OF_RUN = ("steps_s", "waited_s", *(f"spent_{name}" for name in SPENT), *(f"saves_{name}" for name in REMEDIES))
 STEP_HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at most, s", "steps, s", *SPENT, "cell")
 ABOUT_STEPS = (
-    "Seconds of the steps in the window, of the run of median runtime: each moment is given to one category, the first"
-    " that goes on, so that a line adds up to its steps. Input-bound: at least"
-    f" {LEAST:.0%} of them is spent on reading, decoding, buffering and waiting for input. What would remove that, and"
-    " the most that it saves:"
+    "Seconds of the profiled steps, of the run with the median runtime. If events of several categories run at the same"
+    " time, the time counts for the first of these categories, so that the categories of a row add up to the steps."
+    f" Steps are input-bound if at least {LEAST:.0%} of the time is spent on reading, decoding, buffering and waiting"
+    " for input. Remedies, and the time that each remedy saves at most:"
 )
-TESTED_BY = "What is saved does not add up. `python -m campaign show CELL --test` changes one of them and measures."
+TESTED_BY = (
+    "The saved times do not add up. `python -m campaign show CELL --test` applies one remedy and measures the effect."
+)
 
 
 def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
-    """Return the cells with a valid measured run that was profiled, each with the medians of its POSIX metrics."""
+    """Return the cells with a valid measured run that has a POSIX profile, and the medians of their POSIX metrics."""
     if "posix_reads" not in results.runs:
         return []
     names = [name for name in map(str, results.runs) if name.startswith("posix_")]
@@ -63,7 +65,7 @@ def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
 
 
 def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
-    """Return two tables of profiled cells: the numbers of calls, and the sizes of the reads."""
+    """Return two tables of cells with POSIX profiles: the numbers and times of calls, and the sizes of reads."""
     shown = cells[:MOST_LINES]
     compared = any(record.profile_cost for record, _ in cells)
     headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, *([COST] if compared else []), "cell")
@@ -73,16 +75,20 @@ def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
     ]
     sizes = [[*_of_cell(each), *_sizes(medians), each.cell] for each, medians in shown]
     left = [True, False, True]
-    of_cost = " Time added: the median over pairs of runs, one with the profile and one without." if compared else ""
+    of_cost = (
+        f" The column `{COST}` has the median over pairs of runs, one run with the profile and one run without."
+        if compared
+        else ""
+    )
     told = (
-        "Medians over the valid measured runs, of the files of the data set and of the snapshots. Seconds are of all"
-        " threads together. Sequential: beyond the last byte read of the file; consecutive: just behind it (Darshan)."
-        + of_cost
+        "Medians over the valid measured runs. The profile has the calls on files of the dataset and of snapshots."
+        " Seconds are sums over all threads. A read is consecutive if it begins directly after the last byte that was"
+        " read of the file, and sequential if it begins anywhere after this byte (definitions of Darshan)." + of_cost
     )
     return paragraphs_and_tables(
         told,
         _table(headings, amounts, left),
-        "Share of the reads by the bytes that came, each column up to its size:",
+        "Share of the reads by the number of returned bytes. Each column has the upper limit of its bin as heading:",
         _table((*OF_CELL, *SIZES, "cell"), sizes, left),
         count_sentence(len(shown), len(cells), "cells", "tables/runs.csv"),
     )
@@ -120,7 +126,10 @@ def _cost(record: Record) -> str:
 
 
 def step_table(results: Results) -> Markup:
-    """Return a table of the cells whose steps TensorFlow profiled; empty if there is none."""
+    """Return a table of the cells whose steps TensorFlow's profiler recorded.
+
+    Return empty markup if there is no such cell.
+    """
     runs = results.runs
     if "tensorflow_steps_s" not in runs:
         return Markup()
@@ -149,12 +158,15 @@ def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
 
 
 def headline_chart(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
-    """Return the chart for the top of the page, as a list of at most one; a chart of baselines only if no other."""
+    """Return the chart for the top of the page as a list with at most one chart.
+
+    A chart of baselines is returned only if there is no other chart.
+    """
     return sorted(drawn, key=lambda spec: spec.stem.startswith("table1"))[:1]
 
 
 def charts_with_tables(results: Results, drawn: Sequence[FigureSpec]) -> Markup:
-    """Return charts, each with its table and a CSV to download."""
+    """Return the HTML of charts, with a table of numbers and a CSV file to download for each chart."""
     shown = [spec for spec in drawn if results.images[spec.stem]][:MOST_FIGURES]
     more = count_sentence(len(shown), len(drawn), "figures", "the folder figures/ beside this page")
     return render_template(
@@ -178,14 +190,14 @@ def _figure(spec: FigureSpec, image: Markup) -> dict[str, Any]:
 
 
 def _csv_link(spec: FigureSpec) -> str:
-    """Return a link to the chart's numbers: embedded in the page, or to a file if they are long."""
+    """Return a URL for the numbers of a chart: a data URL with the CSV, or for a long CSV the path of its file."""
     content = frame_as_csv(spec.frame)
     within = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content).decode()}"
     return within if len(content) <= MOST_CSV_BYTES else f"figures/{spec.stem}.csv"
 
 
 def _text(value: Any) -> str:
-    """Return a value of the frame in readable form; the CSV has all its digits."""
+    """Return a value of the frame in readable form, rounded. The CSV has the exact value."""
     if pd.isna(value):
         return NONE
     return number(value) if isinstance(value, float) else str(value)

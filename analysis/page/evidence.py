@@ -1,4 +1,4 @@
-"""Parts of the report on what its numbers rest on: checks, verdicts on claims, tested predictions, commands."""
+"""Parts of the report page with evidence: checks, verdicts on claims, tested predictions, and commands."""
 
 from __future__ import annotations
 
@@ -21,46 +21,48 @@ from jobs.model.record import Manifest, PredictionAccount, TestedPrediction
 
 # What each check proves (README, "What is measured, and what proves it").
 PROVES = {
-    "cold": "the files were not in memory just before the start; of an object store: its servers fetched what was read"
-    " from their disk, by each account of it",
-    "device_bytes": "the kernel fetched from the device what the pipeline read",
-    "warm": "the files were in memory just before the start",
-    "from_memory": "next to nothing was fetched from the device",
-    "complete": "every image asked for was delivered",
-    "same_data": "the files were what their list says, and as many bytes were read",
-    "time_adds_up": "the parts, each measured by itself, make up the wall time",
-    "quiet": "others used the device (share of the run) and the processors (cores) no more than the limit",
-    "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit, and it came no"
-    " nearer to a control group's limit on reads and writes",
+    "cold": "the files were not in the page cache just before the start; with an object store, the servers read the"
+    " objects from their disks",
+    "device_bytes": "the kernel read from the device all bytes that the pipeline read",
+    "warm": "the files were in the page cache just before the start",
+    "from_memory": "almost no bytes were read from the device",
+    "complete": "all images that the run should deliver were delivered",
+    "same_data": "the files did not differ from the list of the dataset's files, and the run read the expected number"
+    " of bytes",
+    "time_adds_up": "the parts of the wall time, which are measured separately, add up to the wall time",
+    "quiet": "other processes used the device (share of the run) and the processors (cores) no more than the limit",
+    "unthrottled": "the share of the time in which a CPU quota throttled the run was at most the limit, and the run did"
+    " not come close to a control group's limit on reads and writes",
     "on_time": "emulated accelerators ended their steps at most a hundredth of a step late, and their times add up",
-    "undelayed": "threads with work were asleep, held by other programs or stopped for no larger share of the time",
-    "unstolen": "the hypervisor took no more of the processors than the limit (cores)",
-    "same_conditions": "nothing else that can change the speed was otherwise than in the first run that counts",
-    "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
-    "below_peak": "the throughput is not above what the storage gives by itself",
+    "undelayed": "the share of the time in which threads with work could not run was at most the limit",
+    "unstolen": "the hypervisor took no more processor time (cores) than the limit",
+    "same_conditions": "all other conditions that can change the speed were the same as in the first run that counts",
+    "checkpoints_durable": "every snapshot could be read back without a difference, and its bytes reached the devices",
+    "below_peak": "the throughput was not above the speed of the storage alone",
     "reached_device": "the written bytes reached the device during the run",
-    "finite_loss": "every step of a training has a loss that is a finite number",
-    "profile_complete": "the profile dropped nothing, saw all reads that the kernel counted and has what the run read",
-    "counts_as_predicted": "as many files or images were read as follow from the parameters and the seed",
-    "bytes_as_predicted": "as many bytes were read as these have",
-    "cold_as_predicted": "those loads found nothing in memory that are the first of their file on this node",
-    "ahead_as_predicted": "no more was read ahead than the parameters let",
-    "every_sample_once": "over all ranks every sample came once in each epoch",
-    "equal_steps": "all ranks made as many steps",
+    "finite_loss": "the loss of every training step was a finite number",
+    "profile_complete": "the profile lost no call, and has all reads that the kernel and the run counted",
+    "counts_as_predicted": "the number of read files or images follows from the parameters and the seed",
+    "bytes_as_predicted": "the number of read bytes is the size of the predicted files",
+    "cold_as_predicted": "the first load of each file on a node found none of the file in memory",
+    "ahead_as_predicted": "no more images were read ahead than the parameters allow",
+    "every_sample_once": "all ranks together read every sample once in each epoch",
+    "equal_steps": "all ranks made the same number of steps",
     "equal_weights": "all ranks ended with the same weights",
-    "began_together": "no rank began later than the first one by a larger share of the wall time than the limit",
-    "unspoiled": "no request of an emulated storage was given a fault",
-    "until_spread": "the interval of the median is no wider than was asked for",
-    "spread": "the measured runs of the cell agree: (max - min) / median",
+    "began_together": "the delay between the first and the last start of a rank was at most the limit (share of the"
+    " wall time)",
+    "unspoiled": "no fault was injected into a request to an emulated storage",
+    "until_spread": "the interval of the median is not wider than `until_spread`",
+    "spread": "the measured runs of the cell agree: (max - min) / median is at most the limit",
 }
-# Checks whose limit is a setting of the run.
+# Checks whose threshold is not a limit of the site but follows from the settings of the run.
 OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss", "profile_complete")
-# The possible results of a check: proved, failed, unverifiable.
+# The possible values of `Check.passed`: passed, failed, unverifiable.
 ENDS = (True, False, None)
 
 
 def check_table(results: Results) -> Markup:
-    """Return a table of the checks: the claim of each, its limits, and how often it was proved."""
+    """Return a table of the checks: what a check proves, its limits, and how often it passed or failed."""
     told: Counter[tuple[str, bool | None]] = Counter()
     limits: dict[str, dict[str, set[float]]] = {}
     records = results.found.records
@@ -80,28 +82,32 @@ def check_table(results: Results) -> Markup:
         for rule in rules
     ]
     if not rows:
-        return paragraphs_and_tables("No checks.")
-    note = "Of measured runs; spread: of cells. A run that failed a check counts in no median."
+        return paragraphs_and_tables("No run was checked.")
+    note = (
+        "The table has the numbers of measured runs, and for the check spread the numbers of cells. A run that failed a"
+        " check is not used for a median."
+    )
     headings = ("check", "proved", "failed", "unverifiable", "limit", "claim")
     return paragraphs_and_tables(TextTable(headings, rows, [True, False, False, False, False, True]), note)
 
 
 def _thresholds(limits: Mapping[str, set[float]]) -> str:
-    """Return the thresholds that were in force, each as a range from least to most."""
+    """Return the thresholds of a check as text. A threshold with several values is a range from minimum to maximum."""
     ends = ((f"{min(each):.3g}", f"{max(each):.3g}") for each in limits.values())
     return ", ".join(least if least == most else f"{least} to {most}" for least, most in ends) or NONE
 
 
 CLAIM_HEADINGS = ("claim", "published", "ours", "verdict", "tolerance")
 TOLERANCE = (
-    "A number holds within its tolerance: twice the site's own (the limit of the check spread), and half a unit of the"
-    " last digit that the paper prints. An order, or a bound, has none: of an order the whole 95 % interval must be on"
-    " its side. tables/verdicts.md has the tolerance of each and where it comes from."
+    "A claim about a number holds if our value agrees with the paper's number within the tolerance. The tolerance is"
+    " twice the limit of the check spread, plus half a unit of the last digit that the paper prints. A claim about an"
+    " order has no tolerance: the whole 95 % interval must agree with the order. A claim about a bound has no tolerance"
+    " either. tables/verdicts.md has the tolerance of each claim, and its source."
 )
 
 
 def claim_tables(results: Results) -> Markup:
-    """Return the tables of claims: the published value, ours and the verdict, grouped by claim."""
+    """Return the tables of claims, grouped by paper: the published value, the measured value and the verdict."""
     rows = [row for _, of_claim in results.tested.groupby("claim", sort=False) for row in rows_of(of_claim)]
     pairs = [row for row in rows if row["pair"]]
     told = [row for row in rows if not row["pair"] and row["verdict"] != NOT_MEASURED]
@@ -164,7 +170,10 @@ _TEST_LEFT = (True, True, *[False] * 5, True, True, True)
 
 
 def prediction_table(folder: Path) -> Markup:
-    """Return the tested predictions and their results, failed ones first; empty if the campaign has none."""
+    """Return a table of the tested predictions and their results. Failed predictions come first.
+
+    Return empty markup if the campaign has no tested predictions.
+    """
     try:
         tests = load_json(folder / ADVICE, PredictionAccount)["tests"]
     except AbsentError:
@@ -197,7 +206,7 @@ def _test_row(test: TestedPrediction) -> list[str]:
 
 
 def repeat_commands(folder: Path) -> Markup:
-    """Return the distinct commands in `campaign.json`, each with the time when it was first given."""
+    """Return the distinct commands in `campaign.json`, with the time when each command was first given."""
     asked, why = _requests(folder / CAMPAIGN)
     if why:
         return paragraphs_and_tables(why)
@@ -208,12 +217,12 @@ def repeat_commands(folder: Path) -> Markup:
 
 
 def _requests(path: Path) -> tuple[dict[str, str], str]:
-    """Return the commands with their remarks, and the reason if they are not known."""
+    """Return the commands with remarks. If the commands are unknown, return the reason as second value."""
     asked: dict[str, str] = {}
     try:
         requests = load_json(path, Manifest)["requests"]
     except AbsentError:
-        return {}, f"There is no {CAMPAIGN} beside the records, so the commands are not known."
+        return {}, f"The commands are unknown, because the campaign folder has no file {CAMPAIGN}."
     except UnreadableError as error:
         return {}, f"{CAMPAIGN} cannot be read: it {error}."
     for request in requests:

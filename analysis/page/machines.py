@@ -1,4 +1,4 @@
-"""The part of the report about machines: their software, and the storages and devices of data and checkpoints."""
+"""The part of the report page about machines: hardware, software, storages and devices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from analysis.records.settings import add_emulation_remark, storage_name
 from analysis.statistics.training import NO_TARGET
 from analysis.text import NONE, as_typed_by_user, percentage
 
-# The storages of a checkpoint target: their settings keys and their roles in a run, in the order of the record.
+# The settings keys of the storages of a checkpoint target, and the role of each storage, in the order of the record.
 ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}
 
 
 def machine_tables(results: Results) -> Markup:
-    """Return the tables of the machines with their software, and of the storages with their devices."""
+    """Return a table of the machines with their software, and a table of the storages with their devices."""
     records = results.found.records
     kinds = [_kind(each) for each in records]
     of_kind, counts = dict(zip(kinds, records, strict=True)), Counter(kinds)
@@ -35,7 +35,10 @@ def machine_tables(results: Results) -> Markup:
 def _listing(
     alike: Sequence[tuple[Record, int]], facts: Callable[[Record], list[dict[str, str]]], what: str
 ) -> Iterator[TextTable | str]:
-    """Yield a table of the distinct facts, each with its number of cells; `facts` returns those of a record."""
+    """Yield a table with one row per distinct set of facts, and with the number of cells that have these facts.
+
+    `alike` has one record per kind of record, with the number of such records. `facts` returns the facts of a record.
+    """
     groups: Counter[tuple[tuple[str, str], ...]] = Counter()
     for record, count in alike:
         for each in facts(record):
@@ -47,13 +50,16 @@ def _listing(
 
 
 def _kind(record: Record) -> tuple[Any, ...]:
-    """Return the facts that decide whether two records give the same lines."""
+    """Return a key that is equal for two records with the same rows in both tables."""
     targets = [(_name_at(record, key), record.settings.get(f"{key}.root")) for key in _targets(record)]
     return id(record.provenance), record.host, _name(record), *targets, *_sources(record).items()
 
 
 def _held_back(results: Results) -> dict[int, float]:
-    """Return for each machine with a CPU quota (by `id`) the largest share of a run that the quota throttled."""
+    """Return for each machine with a CPU quota the largest share of a run in which the quota throttled the run.
+
+    The key of a machine is the `id` of the mapping `Record.provenance`, which the records of a machine share.
+    """
     runs = results.runs.reindex(columns=["cell", "throttled_s", "elapsed_s"])
     of_run = (runs["throttled_s"] / runs["elapsed_s"]).where(runs["elapsed_s"] > 0)
     of_cell = of_run.groupby(runs["cell"]).max().fillna(0.0).to_dict()
@@ -92,7 +98,10 @@ def _quota(record: Record, held_back: Mapping[int, float]) -> str:
 
 
 def _storages(record: Record) -> list[dict[str, str]]:
-    """Return the storage of the data, then those of the checkpoint target, whose mount points are not recorded."""
+    """Return the storage of the dataset, then the storages of the checkpoint target.
+
+    For a storage of the checkpoint target the root folder is returned, because its mount point is not recorded.
+    """
     mount, device = _part(record, "mount"), _part(record, "device")
     told = ", ".join(f"{name} {_word(value)}" for name, value in device.items())
     lines = [_storage(record, _name(record), mount.get("point"), mount, told)]
@@ -119,14 +128,17 @@ def _storage(record: Record, name: str, place: Any, mounted: Mapping[str, Any], 
 
 
 def _targets(record: Record) -> Mapping[str, str]:
-    """Return the settings keys of the storages of snapshots, each with its role."""
+    """Return the settings keys of the storages that get snapshots, with the role of each storage."""
     if record.settings.get("checkpoint.name") in (None, NO_TARGET):
         return {}
     return SIDES if "checkpoint.fast.name" in record.settings else ONLY
 
 
 def _sources(record: Record) -> dict[str, str]:
-    """Return the names of the kernel's counters of the snapshots' devices by role, as the runs record them."""
+    """Return the devices (as `dsk/<name>`) that have the snapshots, as recorded by the runs.
+
+    The keys are `source_fast`, `source_slow` and `source_only`.
+    """
     named = (texts.items() for texts in dict.fromkeys(kind.texts for kind in record.runs.kinds))
     return {name: text for texts in named for name, text in texts if name.startswith("source_")}
 
@@ -145,7 +157,7 @@ def _marked(name: str, record: Record, key: str) -> str:
 
 
 def _part(record: Record, name: str) -> Mapping[str, Any]:
-    """Return a group of facts of the provenance; empty if it is only the word `unknown`."""
+    """Return a group of facts in the provenance, or an empty mapping if the provenance has only the word `unknown`."""
     part = record.provenance.get(name)
     return part if isinstance(part, dict) else {}
 

@@ -1,6 +1,7 @@
-"""What the parts of the report share: its data, the limits on how much a page shows, and the HTML templates.
+"""Data, limits and functions that all parts of the HTML report page use.
 
-The templates (folder `templates`, one file per part) escape all text from records; no code does.
+Each part has a template in the folder `templates`. The templates escape all texts from records, so no code escapes
+these texts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from analysis.output.text_table import TextTable
 from analysis.records.read_records import FoundRecords
 from analysis.text import without_illegal_html
 
-# A page of 10,000 cells must open on a phone: the rest is in files, which the page names.
+# Limits on the content of the page, because a page about 10,000 cells must open on a phone. The page names the files
+# that have the complete data.
 MOST_FIGURES, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 1000, 300, 200
 MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 
@@ -29,8 +31,9 @@ MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 class Results:
     """All results of an analysis.
 
-    The records read or skipped, the medians (one row per cell), every run, the verdicts, the charts, the SVG of the
-    charts on the page by stem, and the folder that contains the page, `figures/` and `tables/`.
+    `found` has the records, `table` the medians (one row per cell), `runs` every run, and `tested` the verdicts on
+    claims. `drawn` has all charts, and `images` the SVG of the charts on the page, by file stem. `home` is the folder
+    of the page, which also contains `figures/` and `tables/`.
     """
 
     found: FoundRecords
@@ -43,7 +46,10 @@ class Results:
 
 
 def count_sentence(shown: int, of: int, what: str, where: str) -> str:
-    """Return a sentence with the number of items shown and the place of all; empty if all are shown."""
+    """Return a sentence that tells how many items the page shows and which file has all items.
+
+    Return `""` if the page shows all items.
+    """
     return "" if shown >= of else f"{shown:,} of {of:,} {what} are shown; all are in {where}."
 
 
@@ -51,12 +57,12 @@ FOLDER = Path(__file__).with_name("templates")
 
 
 def render_template(template: str, **data: Any) -> Markup:
-    """Return a template of the folder filled with data; a missing name in the data is an error."""
+    """Return the HTML of a template that is filled with `data`; raise an error if `data` lacks a needed name."""
     return Markup(_environment().get_template(template).render(data))  # noqa: S704 - a template escapes
 
 
 def paragraphs_and_tables(*parts: str | TextTable) -> Markup:
-    """Return texts as paragraphs and tables as tables, in order; empty texts are left out."""
+    """Return the HTML of some texts (as paragraphs) and tables, in the given order. Empty texts are left out."""
     return render_template("tables.html", parts=[part for part in parts if part])
 
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page, with its parts in order."""
+"""Make the HTML report page from its parts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ HEADINGS = {
     "cells": "Cells",
     "again": "Run it again",
 }
-"""The parts of the page by their ids, in their order."""
+"""The heading of each part of the page by the id of the part, in the order of the page."""
 
 
 def parts_without_charts(results: Results) -> dict[str, Markup]:
-    """Return the parts of the page without charts, by id; empty parts are left out of the page."""
+    """Return the HTML of each part of the page by id, without the charts."""
     return {
         "summary": summary.summary_lines(results),
         "medians": cells.median_tables(results) + cells.not_counted_table(results),
@@ -45,7 +45,10 @@ def parts_without_charts(results: Results) -> dict[str, Markup]:
 
 
 def report_html(results: Results, texts: Mapping[str, Markup]) -> bytes:
-    """Return the report as UTF-8 HTML, the same bytes for equal records; `texts` come from `parts_without_charts`."""
+    """Return the report page as UTF-8 HTML. Equal records give the same bytes.
+
+    `texts` comes from `parts_without_charts`.
+    """
     return render_template("page.html", title=_title(results), parts=_parts(results, texts)).encode()
 
 
@@ -57,7 +60,7 @@ def _title(results: Results) -> str:
 
 
 def _parts(results: Results, texts: Mapping[str, Markup]) -> list[dict[str, Any]]:
-    """Return the name, heading and content of each part: first the headline chart, later the details."""
+    """Return the name, the heading and the content of each part that is not empty, in the order of the page."""
     first = charts.headline_chart(results.drawn)
     others = [spec for spec in results.drawn if spec not in first]
     of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]

@@ -1,4 +1,4 @@
-"""The head of the report: how much was measured, and warnings such as emulated parts."""
+"""The first part of the report page: the number of cells and runs, and warnings such as emulated parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROLES = {
 
 
 def summary_lines(results: Results) -> Markup:
-    """Return a few lines about how much was measured, and the warnings that a reader needs first."""
+    """Return a summary of the campaign: the numbers of cells, runs and claims, the time, and warnings."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]
     claims = results.tested[results.tested["pair"] == ""]
@@ -36,14 +36,17 @@ def summary_lines(results: Results) -> Markup:
         *feed_accelerators.answers(cells, runs),
         f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
         f"{len(measured):,} measured runs: {_counted(measured['status'])}",
-        f"The paper's claims, each once for every set of settings: {counted_claims(claims)}",
+        f"Verdicts on the paper's claims, one per claim and set of settings: {counted_claims(claims)}",
         f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
     ]
     return render_template("summary.html", facts=told, notices=list(reader_warnings(results)))
 
 
 def reader_warnings(results: Results) -> Iterator[list[str]]:
-    """Yield warnings, each a head and its lines: a reduced size, emulated parts, shared devices, unread records."""
+    """Yield warnings about a reduced size, emulated parts, storages on one device, and records that cannot be read.
+
+    A warning is a list of lines, of which the first line is the heading.
+    """
     sizes = Counter(record.size for record in results.found.records if record.size)
     for size, count in sizes.items():
         reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
@@ -53,7 +56,7 @@ def reader_warnings(results: Results) -> Iterator[list[str]]:
     lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
     yield from _folded("Emulated", ", ".join(names), lines)
     for told in one_device(rows_of(results.table, COLUMNS)):
-        yield [f"{told}: what differs between them is not the storage."]
+        yield [f"{told}: differences between these cells are not caused by the storage."]
     skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
     more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []
     yield from _folded(
@@ -62,13 +65,13 @@ def reader_warnings(results: Results) -> Iterator[list[str]]:
 
 
 def _folded(head: str, several: str, lines: list[str]) -> Iterator[list[str]]:
-    """Yield one warning: a single line, or several lines under a common head."""
+    """Yield one warning: a single line, or several lines below a common heading. Yield nothing without lines."""
     if lines:
         yield [f"{head}: {lines[0]}"] if len(lines) == 1 else [f"{head}: {several}.", *lines]
 
 
 def emulated_counts(results: Results) -> Counter[str]:
-    """Return the emulated parts with their number of cells."""
+    """Return the emulated accelerators and storages, with the number of cells that used each of them."""
     parts: Counter[str] = Counter()
     for record in results.found.records:
         for name, value in record.settings.items() if EMULATED in record.settings.values() else ():
@@ -81,12 +84,15 @@ def emulated_counts(results: Results) -> Counter[str]:
 
 
 def _storages(records: Iterable[Record]) -> Counter[str]:
-    """Return the number of cells per emulated storage in any role; a storage with other limits counts separately."""
+    """Return the number of cells for each emulated storage, with the roles of the storage.
+
+    A storage of the same name with other speed limits is counted separately.
+    """
     cells: Counter[str] = Counter()
     keys: dict[str, set[str]] = {}
     for record in records:
         played = {key: _at_most(facts) for key, facts in record.emulated.items()}
-        cells.update(dict.fromkeys(played.values(), 1))  # a cell is one cell in however many roles
+        cells.update(dict.fromkeys(played.values(), 1))  # counts a cell once, even if the storage has several roles
         for key, told in played.items():
             keys.setdefault(told, set()).add(key)
     roles = {told: ", ".join(ROLES.get(key, key) for key in sorted(each, reverse=True)) for told, each in keys.items()}
@@ -94,7 +100,10 @@ def _storages(records: Iterable[Record]) -> Counter[str]:
 
 
 def _at_most(facts: Facts) -> str:
-    """Return an emulated storage and its limits; a bad marker has unknown ones (`jobs.system.layers`)."""
+    """Return the name of an emulated storage with its speed limits.
+
+    The limits are unknown if the marker file of the emulated storage is damaged (`jobs.system.layers`).
+    """
     if isinstance(told := emulation_mark(facts), str):
         return told
     if not BOUNDS.keys() & facts.keys():
@@ -103,12 +112,15 @@ def _at_most(facts: Facts) -> str:
 
 
 def _utc(stamp: str) -> str:
-    """Return the time stamp of a record to the minute, in readable form."""
+    """Return the time stamp of a record in readable form, without seconds."""
     return stamp[: len("2026-01-01T00:00")].replace("T", " ")
 
 
 def counted_claims(claims: pd.DataFrame) -> str:
-    """Return the number of claims per verdict in words (`1 differs, 2 hold`); emulated ones apart."""
+    """Return the number of claims for each verdict in words, for example `1 differs, 2 hold`.
+
+    Claims that were measured on emulated storage are counted separately.
+    """
     kinds = claims["emulated"].map(kind_of_verdict)
     told = ((kind, claims["verdict"][kinds == kind]) for kind in ("", EMULATED, BY_MODEL))
     parts = [f"{kind}: {_of_each(each)}" if kind else _of_each(each) for kind, each in told if len(each)]

@@ -1,1 +1,1 @@
-"""The records of a campaign: read from disk, checked, and returned as frames."""
+"""Read the records of a campaign from disk, judge the records, and return pandas frames of runs and cells."""

@@ -1,4 +1,4 @@
-"""Pandas frames made from records: one with a row per run, one with a row per cell."""
+"""Make pandas frames from records: the frame of runs has one row per run, the frame of cells one row per cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from analysis.records.settings import (
     storage_name,
 )
 
-# A row of a frame, by column name; the names depend on the records.
+# A row of a frame as a dictionary. The column names (the keys) depend on the settings in the records.
 Row = dict[str, Any]
 Shared = TypeVar("Shared")
 Column = NDArray[Any] | ExtensionArray
@@ -35,9 +35,10 @@ Column = NDArray[Any] | ExtensionArray
 OF_CELL = ("cell", "benchmark", "benchmark_version")
 OF_KIND = ("role", "status", "reason", "cause")
 OF_HOST = ("host", "started_utc")
-# Columns of the frame of cells that are no settings.
+# Columns of the frame of cells with the main metric and with the keys by which cells are grouped.
 KEYS = ("kind", "figure", "unit", "better", "set_key", "series_key", "storage", "storage_name")
-# Columns that decide which cells may be compared, or group the runs that do not count; they are written to no file.
+# Columns that are used to decide which cells may be compared, or to group invalid runs. No table file contains these
+# columns.
 OF_COMPARISON = ("looser_checks", "conditions", "cause")
 OF_BOUND = ("bound", "bound_share", "bound_by")
 OF_RECORD = (
@@ -45,17 +46,17 @@ OF_RECORD = (
     "tensorflow", *KEYS, *OF_COMPARISON,
 )  # fmt: skip
 
-AT_ONCE = 1000  # rows as dictionaries
-# A setting with one of these names is shown as `settings.<name>`.
+AT_ONCE = 1000  # the number of rows that `each_row` converts to dictionaries at once
+# Column names that are not settings. A setting with such a name gets the column `settings.<name>`.
 RESERVED = frozenset({*OF_CELL, "run", *OF_KIND, *OF_HOST, *FIGURES, *TEXTS, *OF_RECORD})
 
 
 def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return the frame of runs: one row per run of each record.
+    """Return the frame of runs, which has one row per run of each record.
 
-    Columns: the cell, its settings under flat names (`dataset.name`), the run, its raw figures, one nullable
-    boolean `check.<rule>` per check (missing where unverifiable or not made), host and UTC stamp. Arrays of
-    steps stay in the record.
+    The columns are the cell, the settings under flat names (`dataset.name`), the number of the run, the raw metrics,
+    the checks, the host and the start time (UTC). Each check has a nullable boolean column `check.<rule>`, which has no
+    value if the check is unverifiable or was not made. The arrays with one value per step are not in the frame.
     """
     runs = [record.runs for record in records]
     counts = [*map(len, runs)]
@@ -81,11 +82,12 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return the frame of cells: one row per record, with its settings, state, main metric and grouping keys.
+    """Return the frame of cells, which has one row per record: settings, status, main metric and grouping keys.
 
-    `bound` is a word for what limits the speed of the cell (`jobs.judging.bound`), missing for a baseline; `bound_by`
-    has the numbers behind it. `unstable` says whether the cell's check `spread` failed (missing if not made); `checks`
-    sums up all checks in words; cells of one chart share the `set_key`, cells of one curve the `series_key`.
+    The column `bound` names the resource that limits the speed of the cell (`jobs.judging.bound`). A baseline has no
+    `bound`. The column `bound_by` has the numbers from which `bound` follows. The column `unstable` tells whether the
+    check `spread` of the cell failed, and has no value if the check was not made. The column `checks` summarizes all
+    checks in words. Cells of one chart have the same `set_key`. Cells of one curve have the same `series_key`.
     """
     keys = _series(records)
     labels = storage_labels(dict.fromkeys(keys))
@@ -105,37 +107,44 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     columns = {name: _objects(values) for name, values in of_records.items()}
     frame = _frame(columns | {name: it for name, it in _of_cells(records).items() if name not in OF_RECORD})
     kinds = {"unstable": "boolean", "spread_limit": "float64", "bound_share": "float64"}
-    return frame.astype(kinds).copy()  # one block of memory, not one per column
+    return frame.astype(kinds).copy()  # the copy joins the columns in one block of memory
 
 
 def group_rows(frame: pd.DataFrame, keys: pd.Series[Any]) -> dict[Settings, pd.DataFrame]:
-    """Return the rows of a frame per key, sorted by key."""
+    """Return a mapping from each distinct key to the rows of the frame with this key, sorted by key."""
     groups: Iterable[tuple[Any, pd.DataFrame]] = frame.groupby(keys, sort=True)
     return dict(iter(groups))
 
 
 def each_row(frame: pd.DataFrame) -> Iterator[Row]:
-    """Yield the rows of a frame as dictionaries, made `AT_ONCE` at a time: all would take several times its memory."""
+    """Yield the rows of a frame as dictionaries.
+
+    `AT_ONCE` rows are converted at a time, because dictionaries take several times the memory of the frame.
+    """
     for start in range(0, len(frame), AT_ONCE):
         yield from rows_of(frame.iloc[start : start + AT_ONCE])
 
 
 def rows_of(frame: pd.DataFrame, names: Iterable[str] | None = None) -> list[Row]:
-    """Return the rows of a frame as dictionaries; `names` limits them to those of these columns that exist."""
+    """Return the rows of a frame as dictionaries.
+
+    If `names` is given, the dictionaries have only these columns. A name that the frame does not have is ignored.
+    """
     wanted = [str(name) for name in (frame if names is None else names) if name in frame]
     columns = (frame[name].tolist() for name in wanted)
     return [dict(zip(wanted, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def json_rows(frame: pd.DataFrame) -> list[Row]:
-    """Return the rows of a frame as JSON takes them: None for a missing value."""
+    """Return the rows of a frame as dictionaries for JSON, with None for a missing value."""
     return rows_of(frame.astype(object).where(frame.notna(), None))
 
 
 def checks_in_words(record: Record) -> str:
-    """Return a summary in words of the checks of the measured runs and of the cell.
+    """Return a summary in words of the checks of the cell and of its measured runs.
 
-    `passed`, or each rule that failed with the number of runs, followed by each rule that could not be verified.
+    The summary is `passed` if all checks hold. Otherwise the summary names each rule that failed with the number of
+    runs, then each rule that could not be verified.
     """
     return _verdict(tuple([kind.checks for kind in record.runs.kinds if kind.role == "measured"]), record.checks)
 
@@ -165,27 +174,30 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def _frame(columns: Mapping[str, Column]) -> pd.DataFrame:
-    """Return a frame of the columns, without a copy of them; objects keep their type."""
+    """Return a frame with the columns, without copying the columns or changing their types."""
     return pd.DataFrame(
         {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in columns.items()}, copy=False
     )
 
 
 def _repeated(values: NDArray[Any], counts: Sequence[int]) -> Column:
-    """Return a column with the value of each cell repeated per run; equal values share one object."""
+    """Return a column of the frame of runs, in which the value of each cell is repeated for each run of the cell.
+
+    If possible, the column is a categorical, which stores each distinct value only once.
+    """
     if len(set(map(type, values)) - {type(None)}) == 1:
         places, different = pd.factorize(values)
         return pd.Categorical.from_codes(np.repeat(places, counts), categories=pd.Index(different, dtype=object))
     code_of: dict[tuple[type, Any], int] = {}
     codes = [-1 if each is None else code_of.setdefault((type(each), each), len(code_of)) for each in values]
-    if len({value for _, value in code_of}) < len(code_of):  # 1 and 1.0, which differ in writing
+    if len({value for _, value in code_of}) < len(code_of):  # a categorical cannot hold both 1 and 1.0
         return np.repeat(values, counts)
     kinds = pd.Index(_objects([value for _, value in code_of]), dtype=object)
     return pd.Categorical.from_codes(np.repeat(codes, counts), categories=kinds)
 
 
 def _kinds(runs: Sequence[Runs]) -> tuple[list[Kind], NDArray[np.intp]]:
-    """Return the distinct kinds of runs, and for each run the index of its kind among them."""
+    """Return the distinct kinds of runs, and for each run the index of its kind in the list of kinds."""
     of_cells, cells = _different([each.kinds for each in runs])
     kinds, codes = _different([*chain.from_iterable(of_cells)])
     of_cell = np.split(codes, np.cumsum([*map(len, of_cells)])[:-1])
@@ -193,14 +205,20 @@ def _kinds(runs: Sequence[Runs]) -> tuple[list[Kind], NDArray[np.intp]]:
 
 
 def _different(shared: Sequence[Shared]) -> tuple[list[Shared], NDArray[np.intp]]:
-    """Return the distinct objects, and for each given object its index among them (compared by identity)."""
+    """Return the distinct objects, and for each given object its index in the list of distinct objects.
+
+    Objects are compared by identity.
+    """
     parts = {id(each): each for each in shared}
     places = {key: place for place, key in enumerate(parts)}
     return [*parts.values()], np.fromiter((places[id(each)] for each in shared), np.intp, len(shared))
 
 
 def _figures(runs: Sequence[Runs], kinds: Sequence[Kind], codes: NDArray[np.intp]) -> dict[str, Column]:
-    """Return the numbers of all runs by name, NaN if a run lacks one: those of `FIGURES`, then any others."""
+    """Return one column per metric with the metric's value in each run, or NaN if the run lacks the metric.
+
+    The metrics in `FIGURES` come first, then all other metrics of the runs.
+    """
     numbers = np.frombuffer(b"".join(each.figures for each in runs))
     lengths = np.array([len(kind.names) for kind in kinds])[codes]
     firsts = lengths.cumsum() - lengths
@@ -215,14 +233,14 @@ def _figures(runs: Sequence[Runs], kinds: Sequence[Kind], codes: NDArray[np.intp
 
 
 def _passed(kinds: Sequence[Kind], codes: NDArray[np.intp]) -> dict[str, Column]:
-    """Return a column `check.<rule>` per rule: whether each run passed that check."""
+    """Return one column `check.<rule>` per rule, which tells for each run whether the check passed."""
     ends = [{check.rule: check.passed for check in kind.checks} for kind in kinds]
     rules = sorted({rule for rules in ends for rule in rules})
     return {f"check.{rule}": pd.array([end.get(rule) for end in ends], dtype="boolean").take(codes) for rule in rules}
 
 
 def _of_cells(records: Sequence[Record]) -> dict[str, NDArray[Any]]:
-    """Return the columns of each cell's names (`OF_CELL`) and all its settings, in the order of the records."""
+    """Return the columns `OF_CELL` and one column per setting, with one value per record."""
     columns = {name: _objects([getattr(record, name) for record in records]) for name in OF_CELL}
     many = [record.settings for record in records]
     for name in dict.fromkeys(chain.from_iterable(many)):
@@ -234,7 +252,8 @@ def _of_cells(records: Sequence[Record]) -> dict[str, NDArray[Any]]:
 def _series(records: Sequence[Record]) -> list[Settings]:
     """Return the series key (`series_key`) of each record.
 
-    If a cell died before it read its dataset, it gets the dataset of the cells with the same settings, if that is one.
+    The record of a cell that failed before reading its dataset names no dataset. If all other cells with the same
+    settings read one and the same dataset, this dataset is put into the key of the failed cell.
     """
     keys = [series_key(_facts(record)) for record in records]
     if all(record.data for record in records):

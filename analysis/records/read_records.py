@@ -1,6 +1,6 @@
-"""Find, read and judge the records of a campaign; a record that cannot be read is reported and skipped.
+"""Find, read and judge the records of a campaign. A record that cannot be read is reported and skipped.
 
-The files may come from another person (`jobs.model.reading`): each error message says how to cure the error.
+The files may come from another person, so they are read with the checks of `jobs.model.reading`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from jobs.model.record import SCHEMA, Manifest, RecordedCall
 from jobs.model.record import Record as Stored
 from jobs.system import untrusted
 
-RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folder and run the campaign again"
+RUN_AGAIN = "copy the file again from the machine of the campaign, or delete its folder and run the campaign again"
 
 _Kind = TypeVar("_Kind")
 
 
 class UnreadableError(Exception):
-    """A file that cannot be read or is not in the required form; `cure` says what the user should do."""
+    """An error for a file that cannot be read or has invalid content; `cure` tells the user what to do."""
 
     def __init__(self, why: str, cure: str = RUN_AGAIN) -> None:
         super().__init__(why)
@@ -38,21 +38,30 @@ class UnreadableError(Exception):
 
 
 class AbsentError(UnreadableError):
-    """A file that does not exist."""
+    """An error for a file that does not exist."""
 
 
 def read_content(path: Path, most: int) -> bytes:
-    """Return the content of a regular file; raise UnreadableError if it has over `most` bytes or is no file."""
+    """Return the content of a regular file.
+
+    Raises UnreadableError if the path is no regular file, or if the file has more than `most` bytes.
+    """
     return _with_cure(lambda place: untrusted.read_bounded(place, most), path)
 
 
 def load_json(path: Path, kind: type[_Kind]) -> _Kind:
-    """Return the content of a JSON file of type `kind`; raise UnreadableError if it is invalid or too new."""
+    """Return the content of a JSON file as an object of type `kind`.
+
+    Raises UnreadableError if the file is invalid, or if a newer version of this program wrote the file.
+    """
     return _with_cure(lambda place: reading.read_json(place, kind, SCHEMA), path)
 
 
 def _without_links(read: Callable[[Path], _Kind], path: Path) -> _Kind:
-    """Return the result of `read` on the path, with links in its folders resolved; the file itself must be no link."""
+    """Return the result of `read` for the path.
+
+    The folders of the path may be symbolic links, which are resolved. The file itself must be no symbolic link.
+    """
     try:
         return read(path)
     except OSError as error:
@@ -62,16 +71,16 @@ def _without_links(read: Callable[[Path], _Kind], path: Path) -> _Kind:
 
 
 def _with_cure(read: Callable[[Path], _Kind], path: Path) -> _Kind:
-    """Return the result of `read` on the path; raise UnreadableError, with a cure, for each of its errors."""
+    """Return the result of `read` for the path; raise UnreadableError with a cure for each error that `read` raises."""
     try:
         return _without_links(read, path)
     except FileNotFoundError as error:
-        raise AbsentError("is not there") from error
+        raise AbsentError("does not exist") from error
     except OSError as error:
         raise UnreadableError(error.strerror or type(error).__name__, "make the file readable for you") from error
     except reading.NewerFileError as error:
         why = f"is of {error}; this program knows schema {SCHEMA}"
-        raise UnreadableError(why, "analyse it with the newer tfio-campaign that wrote it") from error
+        raise UnreadableError(why, "analyse the file with the newer version of tfio-campaign") from error
     except untrusted.UntrustedError as error:
         raise UnreadableError(f"is damaged: {error}") from error
 
@@ -82,25 +91,26 @@ FILE, CAMPAIGN = "record.json", "campaign.json"
 def judge_of(home: Path, folders: Sequence[Path]) -> tuple[CampaignJudge, UnreadableError | None]:
     """Return the judge of the records in these folders, and the error if ``campaign.json`` in `home` cannot be read.
 
-    A missing ``campaign.json`` is no error: each cell is then judged by the limits in its own record.
+    If ``campaign.json`` is missing or cannot be read, the judge uses the check thresholds in each record. A missing
+    ``campaign.json`` is no error, because a user may have copied only the records.
     """
     requests: Sequence[RecordedCall] = ()
     fault = None
     try:
         requests = load_json(home / CAMPAIGN, Manifest)["requests"]
-    except AbsentError:  # records alone
+    except AbsentError:  # only the records were copied
         pass
     except UnreadableError as error:
         fault = error
     judge = CampaignJudge(requests, _baselines(folders))
-    _ = judge.peaks  # read once, here: the judge is sent to other processes
+    _ = judge.peaks  # computes the cached peaks here once, before the judge is sent to other processes
     return judge, fault
 
 
 def read_judged(path: Path, judge: CampaignJudge) -> Stored:
-    """Return the content of a record file, judged.
+    """Return the judged content of a record file.
 
-    Raises UnreadableError if the file cannot be read, contradicts itself, or lacks the limits to judge it by.
+    Raises UnreadableError if the file cannot be read, contradicts itself, or lacks the check thresholds.
     """
     try:
         return judge.judged(load_json(path, Stored))
@@ -111,17 +121,18 @@ def read_judged(path: Path, judge: CampaignJudge) -> Stored:
 def _baselines(folders: Sequence[Path]) -> Iterator[Stored]:
     for folder in folders:
         if peaks.is_baseline_id(folder.name) and not folder.is_symlink():
-            with suppress(UnreadableError):  # it is reported when it is read with the others
+            with suppress(UnreadableError):  # `_read` reads all records later and reports the error
                 yield load_json(folder / FILE, Stored)
 
 
-# Number of records that a process reads at once, and the number of such parts from which more processes pay off.
+# A process reads `AT_ONCE` records per job. Helper processes make reading faster if there are at least
+# `WORTH_PROCESSES` jobs.
 AT_ONCE, WORTH_PROCESSES = 250, 4
 
 
 @dataclass(frozen=True)
 class SkippedRecord:
-    """A record that was not read, with the reason and the cure."""
+    """The path of a record that was skipped, with the reason (`why`) and the cure for the user."""
 
     path: Path
     why: str
@@ -130,7 +141,10 @@ class SkippedRecord:
 
 @dataclass(frozen=True)
 class FoundRecords:
-    """The records of a folder by cell id, the skipped ones, and the judge; `home` is the folder for the output."""
+    """The records of a folder sorted by cell id, the skipped records, and the judge that judged the records.
+
+    `home` is the default folder for the output files.
+    """
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedRecord, ...]
@@ -146,12 +160,12 @@ def read_records(folder: Path, meanwhile: Callable[[], object] = lambda: None) -
     folder
         The folder of the records.
     meanwhile
-        A function that this process calls first, while the other processes, if any, already read.
+        A function that this process calls before it reads records. Helper processes already read records meanwhile.
 
     Raises
     ------
     AnalysisError
-        If there is no such folder, or no record in it.
+        If the folder does not exist or has no record.
     """
     folders, home = locate_records(folder)
     with garbage_collection_off():
@@ -169,7 +183,10 @@ def read_records(folder: Path, meanwhile: Callable[[], object] = lambda: None) -
 
 
 def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """Return the folder of the campaign and the folders of all its records, also if the user named only one record."""
+    """Return the folder of the campaign and the folders of all records of the campaign.
+
+    If the user named the folder of one record, all records of its campaign are returned too.
+    """
     around = home.absolute().parent
     if folders == [home] and around.name == "records" and not home.is_symlink():
         return around.parent, _with_records(around)
@@ -180,27 +197,28 @@ def _unread(fault: UnreadableError | None, home: Path) -> Iterator[SkippedRecord
     """Yield a `SkippedRecord` for ``campaign.json`` if it could not be read."""
     if fault:
         why = f"{fault}: each cell is judged by the limits of its last worker"
-        yield SkippedRecord(home / CAMPAIGN, why, "copy it anew from where the campaign ran, or move it away")
+        cure = "copy the file again from the machine of the campaign, or move it away"
+        yield SkippedRecord(home / CAMPAIGN, why, cure)
 
 
 def _read(
     folders: Sequence[Path], home: Path, judge: CampaignJudge
 ) -> tuple[list[tuple[Path, Record]], list[SkippedRecord]]:
-    """Return the records in these folders, each with its path, and a `SkippedRecord` for each that cannot be read."""
+    """Return the records in these folders with their paths, and a `SkippedRecord` for each unreadable record."""
     good, skipped = [], []
-    for each in folders:
-        path = each / FILE
+    for folder in folders:
+        path = folder / FILE
         try:
-            if each != home and each.is_symlink():
-                raise UnreadableError("lies in a folder that is a link", "copy here what it leads to")  # noqa: TRY301
+            if folder != home and folder.is_symlink():
+                raise UnreadableError("lies in a folder that is a link", "copy the linked folder here")  # noqa: TRY301
             good.append((path, load_record(path, judge)))
-        except UnreadableError as error:  # one bad record must not stop the others
+        except UnreadableError as error:  # an unreadable record must not stop the analysis of the other records
             skipped.append(SkippedRecord(path, str(error), error.cure))
     return good, skipped
 
 
 def load_record(path: Path, judge: CampaignJudge) -> Record:
-    """Return the judged record in a file; raise UnreadableError if it cannot be read, judged or believed."""
+    """Return the judged record in a file; raise UnreadableError if the record cannot be read or contradicts itself."""
     value = read_judged(path, judge)
     return record_of(value, path.parent, judge.bound(value))
 
@@ -217,14 +235,14 @@ def locate_records(folder: Path) -> tuple[list[Path], Path]:
     if folders := _with_records(folder / "records"):
         return folders, folder
     if folders := _with_records(folder):
-        # `results/records` and `results` are the same campaign; its figures have one place.
+        # `results/records` and `results` name the same campaign, so the figures go to the same folder in both cases.
         return folders, folder.absolute().parent if folder.absolute().name == "records" else folder
-    message = f"no record in {folder}: neither records/<cell id>/{FILE} nor <cell id>/{FILE}"
+    message = f"no record in {folder}: found neither records/<cell id>/{FILE} nor <cell id>/{FILE}"
     raise AnalysisError(message, "run a campaign first, or name the folder that holds its `records/`")
 
 
 def _with_records(folder: Path) -> list[Path]:
-    """Return the sorted subfolders that hold a record; empty if the folder does not exist."""
+    """Return the sorted subfolders that have a record, or an empty list if the folder cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [folder / name for name in sorted(entry.name for entry in entries if _has_record(entry))]
@@ -235,17 +253,20 @@ def _with_records(folder: Path) -> list[Path]:
 def _has_record(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir() and os.path.lexists(f"{entry.path}/{FILE}")
-    except OSError:  # a link to itself, or into a closed folder: `read_records` names it
+    except OSError:  # a link to itself or into a folder without access rights, which `_read` reports as skipped
         return True
 
 
 def drop_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, ...], tuple[SkippedRecord, ...]]:
-    """Return one record per cell, so that no run counts twice, and the skipped copies."""
+    """Return one record per cell, and the other copies of a cell's record as skipped records.
+
+    Copies are skipped, because the runs of a copy would count twice.
+    """
     record_of_cell: dict[str, tuple[Path, Record]] = {}
     copies: list[SkippedRecord] = []
     for path, record in sorted(good, key=lambda each: (each[0].parent.name != each[1].cell, each[0])):
         if record.cell in record_of_cell:
-            why = f"the same cell as {record_of_cell[record.cell][0]}"
+            why = f"is a record of the same cell as {record_of_cell[record.cell][0]}"
             copies.append(SkippedRecord(path, why, "move the copy out of the records folder"))
         else:
             record_of_cell[record.cell] = (path, record)

@@ -1,4 +1,4 @@
-"""The record of one cell, made from its JSON: its settings, machine, storages, and the metrics of every run."""
+"""Make a `Record` from the JSON record of a cell: settings, machine, storages, and the metrics of every run."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ KIND = "kind"
 
 
 def emulation_mark(facts: Mapping[str, Any]) -> str | bool:
-    """Return the model of an emulated storage in words; True if it has only speed limits."""
+    """Return the model of an emulated storage in words, or True if the storage has speed limits but no model."""
     model = facts.get("model")
     if not isinstance(model, dict) or not isinstance(model.get(KIND), str):
         return True
-    parts = (f"{name} {_word(it)}" for name, it in sorted(model.items()) if name != KIND and _is_plain(it))
+    parts = (f"{name} {_word(value)}" for name, value in sorted(model.items()) if name != KIND and _is_plain(value))
     return ", ".join([f"{facts.get('name', '')} is a {model[KIND]} model", *emulation_bounds(facts), *parts])
 
 
 def emulation_bounds(facts: Mapping[str, Any]) -> list[str]:
     """Return the maximum speeds of an emulated storage in words."""
-    return [f"{_word(facts[each])} {unit}" for each, unit in BOUNDS.items() if _is_number(facts.get(each))]
+    return [f"{_word(facts[name])} {unit}" for name, unit in BOUNDS.items() if _is_number(facts.get(name))]
 
 
 def _is_plain(value: object) -> bool:
@@ -63,7 +63,7 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-# Pairs of fields of a cell: the name of a storage, and the device (or the devices below an image) that holds it.
+# Pairs of columns of a cell: the name of a storage, and the devices that hold the files of this storage.
 NAMED = (
     ("storage_name", "device"),
     ("target_storage", "target_device"),
@@ -74,22 +74,25 @@ NAMED = (
 
 
 def one_device(cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each device that has several names; devices of two hosts count as two."""
-    places: dict[tuple[str, str], dict[str, None]] = {}
+    """Return a sentence for each device that cells name as several storages.
+
+    Devices with one name on two hosts are two devices.
+    """
+    storages: dict[tuple[str, str], dict[str, None]] = {}
     for cell in cells:
         for name, device in NAMED:
             devices = cell[device].split(BETWEEN) if isinstance(cell.get(device), str) else []
-            for each in filter(None, devices):
-                places.setdefault((cell["host"], each), {})[cell[name]] = None
-    several = [(device, names) for (_, device), names in places.items() if len(names) > 1]
+            for device_name in filter(None, devices):
+                storages.setdefault((cell["host"], device_name), {})[cell[name]] = None
+    several = [(device, names) for (_, device), names in storages.items() if len(names) > 1]
     return list(dict.fromkeys(f"{join_values(names)} are one device, {device}" for device, names in several))
 
 
 def device_of(provenance: Mapping[str, Any]) -> str:
-    """Return the name of the kernel's counter of the whole device that holds a dataset, as checkpoint targets have it.
+    """Return the device that holds a dataset, as `dsk/<name>`: the form that checkpoint targets have too.
 
-    Without such a device, return the mounted source; `""` if many mounts share that word (tmpfs), or if neither is
-    known.
+    If the record names no device, return the mount source. If the mount source has no `/`, return `""`, because mounts
+    of different file systems can have such a source (`tmpfs`). If the record names no mount either, return `""`.
     """
     device, mount = provenance.get("device"), provenance.get("mount")
     name = device.get("name") if isinstance(device, dict) else None
@@ -97,7 +100,7 @@ def device_of(provenance: Mapping[str, Any]) -> str:
     return f"dsk/{name}" if name else source if "/" in source else ""
 
 
-# What the report shows of the machine; records of one machine share it.
+# The facts about a machine that the report shows. Records of one machine share one mapping with these facts.
 OF_MACHINE = (
     "cpu", "cores", "memory_bytes", "quota_cores", "kernel", "python", "versions", "git", "mount", "device",
     "target_filesystems",
@@ -110,32 +113,34 @@ class Record(NamedTuple):
     Attributes
     ----------
     merit
-        The kind and the main metric of its benchmark.
+        The kind and the main metric of the benchmark.
     settings
-        Under flat names (`dataset.name`).
-    device, data
-        The device that holds the images; the identity of the data read (the checksum of the dataset, else its path).
-        Both are `""` if unknown.
-    size, site
-        The size that the campaign asked for (`smoke`, `paper` or `""`), and the name of its site.
+        The settings of the cell under flat names (`dataset.name`).
+    device
+        The device that holds the images, or `""` if the device is unknown.
+    data
+        The identity of the dataset: the checksum, or the path if the record has no checksum, or `""`.
+    size
+        The size that the user chose for the campaign: `smoke`, `paper` or `""`.
+    site
+        The name of the campaign's site.
     spread_limit
-        The limit by which the cell's check `spread` was made.
+        The threshold of the check `spread` of this cell, or None if the record has no such check.
     looser_checks
-        The thresholds that let more pass than the site's own, in words.
+        The check thresholds that are less strict than the thresholds of the site, in words.
     conditions
-        What else can change the speed, of the runs that count: of the `process`, of the `machine`, and of `storages`
-        by their names; empty where none is recorded.
+        The facts that can change the speed but are no settings, from the first valid measured run. The keys are
+        `process`, `machine` and `storages`. The mapping is empty if the record has no conditions.
     folder
-        It holds the traces of the runs.
+        The folder of the record, which also has the traces of the runs.
     profile_cost
-        By how much profiles made runs longer, shares of the wall time (`median`, `min`, `max`, of so many `pairs` of
-        runs); empty where it was not asked for.
+        The fractions (`median`, `min`, `max`) by which profiling made the wall time of runs longer, and the number of
+        compared `pairs` of runs. The mapping is empty if the cost was not measured.
     emulated
-        The storages that were not the real thing, by their keys in the settings (`storage`, `checkpoint.fast`), with
-        what bounded them.
+        The emulated storages of the cell: maps a settings key (`storage`, `checkpoint.fast`) to the speed limits.
     bound
-        What bounds the cell: a word, the share of the time and the numbers that decide, in words; None for a baseline,
-        or where nothing tells.
+        The resource that limits the cell (one word), the resource's share of the time, and an explanation with numbers.
+        The value is None for a baseline, or if the resource is unknown.
     """
 
     cell: str
@@ -166,7 +171,7 @@ class Record(NamedTuple):
 
 
 def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record:
-    """Return the `Record` of a judged record from `folder`, with the limit of its speed (`bound`)."""
+    """Return the `Record` made from a judged JSON record in `folder`, with the cell's limiting resource (`bound`)."""
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
     merit = Merit(*map(intern, (cell["kind"], cell["figure"], cell["unit"], cell["better"])))
     limits = [check["limit"] for check in value.get("checks", ()) if check["rule"] == "spread"]
@@ -178,7 +183,7 @@ def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record
         merit=merit,
         settings=flatten(cell["settings"]),
         data=_data(dataset, merit.kind),
-        # A record does not show whether a worker is still busy with it.
+        # The record of a cell whose worker was killed also has the status "running".
         status="unfinished" if value["status"] == "running" else value["status"],
         reason=value.get("reason") or "",
         cause=value.get("cause") or "",
@@ -202,11 +207,14 @@ def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record
 
 
 def _data(dataset: Mapping[str, Any], kind: str) -> str:
-    """Return the identity of the data read; `""` for a storage benchmark, whose own file holds random bytes."""
+    """Return the identity of the dataset: its checksum, or its path if the record has no checksum.
+
+    A storage benchmark reads no dataset but a file of random bytes, so its path does not count.
+    """
     path = "" if kind == STORAGE else dataset.get("path")
     return intern(dataset.get("checksum") or path or "")
 
 
 def _line(text: str | None) -> str:
-    """Return a text as one line; equal texts share one object."""
+    """Return a text on one line, interned, so that equal texts share one object in memory."""
     return intern(one_line(text or ""))

@@ -1,6 +1,6 @@
-"""The runs of a cell: their metrics in one array, and the facts that most runs share in one object.
+"""Store the runs of a cell in little memory: all metrics in one array, and the facts that runs share in one object.
 
-Equal parts of records (`shared_tuple`, `shared_mapping`) share one object in each process.
+Equal parts of records (`shared_tuple`, `shared_mapping`) are one shared object in each process.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from jobs.model.results import Snapshot
 STORAGE, TRAINING = "storage", "training"
 HIGHER = "higher"
 BETWEEN = " "
-"""Separates the names of the devices below one side of a checkpoint target."""
+"""The separator between the names of several devices that hold the files of one storage."""
 BYTES_READ, BYTES_WRITTEN = "read_mb_per_s", "write_mb_per_s"
 
 
 class Merit(NamedTuple):
-    """A benchmark's kind, the key of its main metric in a run, the metric's unit, and which direction is better."""
+    """The kind and the main metric of a benchmark.
+
+    `figure` is the name of the main metric in a run. `better` tells whether a higher or a lower value is better.
+    """
 
     kind: str
     figure: str
@@ -35,35 +38,35 @@ Part = TypeVar("Part")
 
 
 class SharedTuple(tuple[Part, ...]):
-    """A tuple that shares one object with all equal tuples, so that it is hashed by identity and not by content."""
+    """A tuple of which a process has one object per content, so that the tuple can be hashed by identity."""
 
     __slots__ = ()
     __hash__ = object.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the pickled form, which becomes the shared object in the other process too."""
+        """Return a pickled form that another process unpickles as the shared tuple of that process."""
         return shared_tuple, (tuple(self),)
 
 
 class SharedMapping(dict[str, Any]):
-    """A constant mapping that shares one object with all mappings of the same text."""
+    """A constant mapping of which a process has one object per content, so that it can be hashed by identity."""
 
     __slots__ = ()
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the pickled form, which becomes the shared object in the other process too."""
+        """Return a pickled form that another process unpickles as the shared mapping of that process."""
         return shared_mapping, (dict(self),)
 
 
 def shared_tuple(values: Iterable[Part]) -> SharedTuple[Part]:
-    """Return the shared tuple of these values."""
+    """Return the shared tuple that has these values."""
     key = tuple(values)
     return _PARTS.get(key) or _PARTS.setdefault(key, SharedTuple(key))
 
 
 def shared_mapping(facts: Mapping[str, Any]) -> SharedMapping:
-    """Return the shared mapping of these facts."""
+    """Return the shared mapping that has these keys and values."""
     text = repr(facts)
     return _WORDS.get(text) or _WORDS.setdefault(text, SharedMapping(facts))
 
@@ -72,23 +75,24 @@ _PARTS: dict[tuple[Any, ...], SharedTuple[Any]] = {}
 _WORDS: dict[str, SharedMapping] = {}
 
 
-# Raw metrics of a run in the order of the record; MB = 10^6 bytes, times in seconds.
+# Names of the raw metrics of a run, in the order of the record. One MB is 10^6 bytes, and times are in seconds.
 COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
 FIGURES = (
     "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s", *COUNTS, "resident_fraction",
     "images_per_s", BYTES_READ, BYTES_WRITTEN,
 )  # fmt: skip
 FIGURES_TOGETHER = frozenset(FIGURES)
-# Fields of a run that are words; a run may lack them.
+# Names of optional fields of a run whose values are texts.
 WORDS = ("accelerator", "engine", "engine_version")
-# Times of a snapshot in seconds; a run has their medians, for example `snapshot_blocked_s`.
+# Names of the times of a snapshot, in seconds. A run has the median of each time, for example `snapshot_blocked_s`.
 OF_SNAPSHOT = tuple(name for name in Snapshot.__annotations__ if name.endswith("_s"))
-# Metrics of a profile; a run has them as `posix_reads` and so on, and its reads by size as `posix_read_size_0` …
+# Names of the metrics of a POSIX profile. A run has these metrics with the prefix `posix_`, for example `posix_reads`.
+# A run also has the number of reads in each size bin, for example `posix_read_size_0`.
 OF_PROFILE = (
     "files", "opens", "reads", "writes", "stream_writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s",
     "write_s", "meta_s", "sequential", "consecutive",
 )  # fmt: skip
-PROFILE_SIZES = 10  # bins
+PROFILE_SIZES = 10  # the number of size bins for reads
 NUMBERS = frozenset({int, float})
 TEXTS = (
     *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "tensorflow_file", "source_only",
@@ -97,7 +101,11 @@ TEXTS = (
 
 
 class Check(NamedTuple):
-    """A rule, whether it was met (None: unverifiable), and its thresholds by name (`""` for a single one)."""
+    """The result of one check: the rule, whether the check passed, and the thresholds.
+
+    `passed` is None if the check is unverifiable. `limits` has pairs of a threshold's name and value. If a rule has
+    only one threshold, the name is `""`.
+    """
 
     rule: str
     passed: bool | None
@@ -105,10 +113,10 @@ class Check(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The facts that a run shares with most others: all except its numbers and its start time.
+    """The facts that most runs share, which are all facts except the run's number, metrics and start time.
 
-    `cause` belongs to `reason`: the rule that was broken, or the code of the run's end; `names` are the names of its
-    metrics.
+    `cause` is a code for `reason`: the rule that the run broke, or the code with which the run ended. `names` has the
+    names of the run's metrics.
     """
 
     role: str
@@ -121,9 +129,9 @@ class Kind(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run without its arrays and long texts, with the fields of `Kind`; a metric that is null is NaN.
+    """One run of a cell, with the fields of `Kind` but without the arrays and long texts of the JSON record.
 
-    The metrics are those in `FIGURES` and any others in the record.
+    `figures` has all metrics of the run by name. A metric that is null in the record is NaN here.
     """
 
     run: int
@@ -139,7 +147,10 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Runs(Sequence[Run]):
-    """The runs of one cell: number, kind and start time of each, and the metrics of all in one array, run after run."""
+    """The runs of one cell, as a sequence of `Run`.
+
+    `run`, `kinds` and `started_utc` have one item per run. `figures` has the metrics of all runs, run after run.
+    """
 
     run: SharedTuple[int]
     kinds: SharedTuple[Kind]
@@ -150,7 +161,7 @@ class Runs(Sequence[Run]):
         return len(self.kinds)
 
     def release(self) -> None:
-        """Delete the metrics: they are also in the frame of runs, and use most of the memory of a record."""
+        """Delete the metrics, which use most of the memory of a record, after they were copied to the frame of runs."""
         del self.figures[:]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -158,7 +169,7 @@ class Runs(Sequence[Run]):
         return Runs, (self.run, self.kinds, self.started_utc, self.figures)
 
     def __getitem__(self, place: Any) -> Any:
-        """Return the run at an index from 0."""
+        """Return the run at the index `place`, which starts at 0."""
         kind = self.kinds[place]
         first = sum(len(each.names) for each in self.kinds[:place])
         figures = dict(zip(kind.names, self.figures[first : first + len(kind.names)], strict=True))
@@ -167,7 +178,10 @@ class Runs(Sequence[Run]):
 
 
 def shorten_runs(stored: Sequence[Mapping[str, Any]]) -> Runs:
-    """Return judged runs without their arrays and long texts; of unknown fields only the numbers are kept."""
+    """Return judged runs of a JSON record as `Runs`, without arrays and long texts.
+
+    A field that this program does not know is copied only if it is a number.
+    """
     kinds, numbers = [], array("d")
     for run in stored:
         figures = _figures(run)
@@ -209,9 +223,9 @@ def _texts(run: Mapping[str, Any]) -> SharedMapping:
 
 
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the median of each time over the snapshots of a run that have that time.
+    """Return the median of each time over the snapshots of a run. A snapshot without this time does not count.
 
-    `drain_exposed_s` is the time for which the drain copied snapshots, one by one, after the end of training.
+    `drain_exposed_s` is the time for which the drain still copied snapshots, one by one, after the end of training.
     """
     values_of_name = {
         name: [it for line in lines if (it := line.get(name)) is not None] for name in (*OF_SNAPSHOT, "bytes")
@@ -228,7 +242,7 @@ def _posix(profile: Mapping[str, Any]) -> dict[str, float]:
 
 
 def shorten_checks(judged: Mapping[str, Any]) -> SharedTuple[Check]:
-    """Return the checks of a judged run or cell."""
+    """Return the checks of a judged run or cell as a shared tuple of `Check`."""
     checks = judged.get("checks") or ()
     limits = [limit if type(limit := check["limit"]) is not dict else tuple(limit.items()) for check in checks]
     key = tuple([(check["rule"], check["passed"], limit) for check, limit in zip(checks, limits, strict=True)])

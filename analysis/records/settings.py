@@ -1,4 +1,4 @@
-"""Settings under flat names, and the keys that decide which cells may be compared."""
+"""Flatten settings to names such as `dataset.name`, and make the keys that group comparable cells."""
 
 from __future__ import annotations
 
@@ -19,38 +19,42 @@ from jobs.model.settings import flat_items
 
 Facts = Mapping[str, Any]
 
-# This field follows from the benchmark, so it distinguishes no settings.
+# The benchmark determines the kind, so two cells with different kinds also differ in the benchmark.
 IMPLIED = "kind"
-# A file name stays below the 255 bytes of ext4 and NFS, with room for `fig4-` and the ending.
+# With this limit, a file name with a prefix such as `fig4-` and an extension is below the 255 bytes of ext4 and NFS.
 LONGEST_SUFFIX = 100
-# Shown in every description, in this order.
+# The settings that every description of a chart contains.
 PLAIN = (
     "dataset.name", "dataset.files", "threads", "batch_size", "prefetch", "cache", "accelerator.name",
     "accelerator.step_s",
 )  # fmt: skip
-# Values that name no accelerator; the runs record which one they had.
+# Values of `accelerator.name` that name no particular accelerator. Each run records the accelerator that it used.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
-# The word for a cell that lacks the setting because it does not apply.
+# The word that describes a cell without this setting. A cell lacks a setting that does not apply to the cell.
 _UNSET = {
     "profile.posix": "not-profiled", "profile.tensorflow": "not-watched", "profile.every": "undivided",
     "staging": "not-staged", "sync": "sync-none",
 }  # fmt: skip
-# The main settings of each group; the others are left out if these distinguish all cells.
+# The main settings of each group of settings. If the main settings distinguish all cells, descriptions omit the other
+# settings of the group.
 _CHOSEN = (("dataset.name", "dataset.files"), ("benchmark.name",), ("checkpoint.name",), ("accelerator.name",))
 EMULATED, MODELLED = " (emulated)", " (emulated, model)"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Settings:
-    """Settings that cells share, under flat names; equal ones share one object, and their text defines the order."""
+    """Settings under flat names, used as a key that groups cells.
+
+    Equal settings are one shared object in memory, so keys are compared by identity. Keys are sorted by `text`.
+    """
 
     facts: Facts
     text: str
 
     @classmethod
     def of(cls, facts: Facts) -> Settings:
-        """Return the shared object of these settings."""
-        with suppress(UnicodeEncodeError):  # half a pair of surrogates, in the path of data
+        """Return the shared object for settings with these facts."""
+        with suppress(UnicodeEncodeError):  # the path of a dataset may contain a lone surrogate
             content = msgspec.json.encode(facts, order="deterministic")
             return _BY_CONTENT.get(content) or _BY_CONTENT.setdefault(content, cls._made(facts))
         return cls._made(facts)
@@ -62,21 +66,24 @@ class Settings:
         return _KNOWN.get(text) or _KNOWN.setdefault(text, cls(ordered, text))
 
     def __lt__(self, other: Settings) -> bool:
-        """Return whether this key sorts before the other, by its text."""
+        """Return whether the text of this key sorts before the text of the other key."""
         return self.text < other.text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the pickled form, which becomes the shared object in the other process too."""
+        """Return a pickled form that another process unpickles as the shared object of that process."""
         return Settings.of, (dict(self.facts),)
 
 
 _KNOWN: dict[str, Settings] = {}
 _BY_CONTENT: dict[bytes, Settings] = {}
-"""The same objects by their JSON, which is faster to make than their text."""
+"""The objects of `_KNOWN` by their msgspec JSON, because this JSON is faster to make than `Settings.text`."""
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings as `{"dataset.name": …}`; a list becomes JSON text so that it can be compared."""
+    """Return nested settings as a flat dictionary with keys such as `dataset.name`.
+
+    A list becomes JSON text, so that the values of two cells can be compared.
+    """
     plain = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat_items(settings))
     return {intern(name): intern(value) if isinstance(value, str) else value for name, value in plain}
 
@@ -92,7 +99,10 @@ def storage_name(flat: Facts) -> str:
 
 
 def add_emulation_remark(name: str, facts: Facts, key: str) -> str:
-    """Return the storage's name at this key of the settings, followed by a remark if it was emulated."""
+    """Return the name of a storage, followed by a remark if the storage was emulated.
+
+    `key` is the settings key of the storage, for example `checkpoint.fast`.
+    """
     mark = facts.get(f"{key}.emulated")
     return f"{name}{MODELLED if isinstance(mark, str) else EMULATED}" if mark else name
 
@@ -103,7 +113,10 @@ def without_emulation_remarks(label: str) -> str:
 
 
 def model_texts(facts: Facts) -> list[str]:
-    """Return the models (in words) of the storages of a cell if all its storages are models; else an empty list."""
+    """Return the models of a cell's emulated storages, in words.
+
+    If a storage of the cell is not emulated by a model, return an empty list.
+    """
     target = ["checkpoint"] if facts.get("checkpoint.name", "none") != "none" else []
     sides = [role for role in ("checkpoint.fast", "checkpoint.slow") if f"{role}.name" in facts]
     marks = [facts.get(f"{role}.emulated") for role in ("storage", *(sides or target))]
@@ -112,41 +125,42 @@ def model_texts(facts: Facts) -> list[str]:
 
 
 def plain_storage_name(label: str) -> str:
-    """Return the storage's name in lower case, without the remark in brackets: `HDD (emulated)` gives `hdd`."""
+    """Return the name of a storage in lower case and without a remark in brackets: `HDD (emulated)` gives `hdd`."""
     return label.casefold().partition(" (")[0]
 
 
 def series_key(facts: Facts) -> Settings:
-    """Return the key that all points of one curve share: all settings except the number of threads."""
+    """Return the key that all cells of one curve share, which has all settings except the number of threads."""
     return Settings.of({name: it for name, it in facts.items() if name != "threads"})
 
 
 @cache
 def set_key(series: Settings) -> Settings:
-    """Return the key that all points of one chart share: all settings except threads and storage."""
+    """Return the key that all cells of one chart share, which has all settings except threads and storage."""
     return Settings.of({name: it for name, it in series.facts.items() if not is_storage(name)})
 
 
 @cache
 def reduced_set_key(key: Settings, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> Settings:
-    """Return a set key without the settings in `free`, and with those in `held` at the given values."""
+    """Return a set key without the settings named in `free`, in which the settings in `held` have the given values."""
     facts = {**key.facts, **dict(held)}
     return Settings.of({name: facts[name] for name in facts if name not in free})
 
 
 def differing_names(many: Sequence[Facts]) -> list[str]:
-    """Return the sorted names of the settings whose values differ between cells, or that some cells lack."""
+    """Return the sorted names of the settings in which cells differ. A cell that lacks a setting differs too."""
     names = sorted({name for facts in many for name in facts} - {IMPLIED})
     return [name for name in names if len({_word(name, facts) for facts in many}) > 1]
 
 
 def distinguishing_names(many: Sequence[Facts]) -> list[str]:
-    """Return the differing names without those that follow from other differing names.
+    """Return the names of the settings that are needed to distinguish the cells.
 
-    If the first settings of a group (`dataset.name`, `dataset.files`) distinguish all its cells, its other settings are
-    left out; so are settings that only some benchmarks have, if each has one value per benchmark.
+    A setting whose value follows from another setting is left out. If the main settings of a group (`dataset.name`,
+    `dataset.files`) distinguish all cells, the other settings of the group are left out. A setting that only some
+    benchmarks have is left out if the setting has one value per benchmark.
     """
-    names = [name for name in differing_names(many) if name != "staging.emulated"]  # staging says it already
+    names = [name for name in differing_names(many) if name != "staging.emulated"]  # the setting `staging` differs too
     for chosen in _CHOSEN:
         group = chosen[0].partition(".")[0]
         parts = [name for name in names if name.startswith(f"{group}.") or (group == "dataset" and name == "data")]
@@ -161,13 +175,13 @@ def distinguishing_names(many: Sequence[Facts]) -> list[str]:
 
 
 def file_name_suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
-    """Return for each key a short file-name suffix that distinguishes it from the others; `""` for a single key."""
+    """Return a short, distinct file-name suffix for each key. A single key gets the suffix `""`."""
     if len(keys) == 1:
         return {keys[0]: ""}
     names = _fewest([key.facts for key in keys])
     texts = {key: "-".join(filter(None, (_word(name, key.facts) for name in names))) for key in keys}
     texts = {key: re.sub(r"[^A-Za-z0-9._-]+", "_", text) for key, text in texts.items()}
-    # Some file systems do not distinguish upper from lower case.
+    # Suffixes are compared in lower case, because some file systems do not distinguish upper from lower case.
     alike = len({text.casefold()[:LONGEST_SUFFIX] for text in texts.values()}) < len(keys)
     return {
         key: f"{text[:LONGEST_SUFFIX]}-{_digest(key.text)}" if alike or len(text) > LONGEST_SUFFIX else text
@@ -176,7 +190,10 @@ def file_name_suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
 
 
 def _fewest(many: Sequence[Facts]) -> list[str]:
-    """Return the fewest names that distinguish all; benchmark and dataset stay if they distinguish any."""
+    """Return few names of settings that together distinguish all cells.
+
+    `benchmark` and `dataset.name` are among the names if they distinguish some cells.
+    """
     names = distinguishing_names(many)
     first: list[str] = []
     for name in ("benchmark", "dataset.name"):
@@ -189,7 +206,10 @@ def _fewest(many: Sequence[Facts]) -> list[str]:
 
 
 def storage_labels(keys: Iterable[Settings]) -> dict[Settings, str]:
-    """Return the storage name of each series key, with the differing settings if two storages have one name."""
+    """Return the storage name of each series key.
+
+    If two storages of one chart have the same name, the differing settings are added to the name.
+    """
     by_name: dict[tuple[Settings, str], list[Settings]] = {}
     for key in keys:
         name = add_emulation_remark(storage_name(key.facts), key.facts, "storage")
@@ -213,9 +233,9 @@ def describe_settings(
     more
         Names of further settings to show.
     ran_on
-        The accelerators that the runs really had; if the runs do not record any, the setting is shown.
+        The accelerators that the runs recorded. If this is empty, the description has the setting `accelerator.name`.
     sizes
-        The sizes that the campaigns asked for, `""` for none.
+        The sizes that users chose for the campaigns. A campaign without a size has `""`.
     """
     phrases = [f"dataset {facts['dataset.name']}" if facts.get("dataset.name") is not None else ""]
     if facts.get("dataset.files") is not None:
@@ -235,7 +255,10 @@ def describe_settings(
 
 
 def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
-    """Return the accelerators in words, an emulated one with its seconds per step; empty if none is named."""
+    """Return the accelerators in words, or `""` if neither the runs nor the settings name an accelerator.
+
+    An emulated accelerator is followed by its seconds per step.
+    """
     chosen = facts.get("accelerator.name")
     names = sorted({each for each in ran_on if each}) or [str(chosen)] * (chosen not in ACCELERATOR_LEFT_ALONE)
     step_s = facts.get("accelerator.step_s")
@@ -244,7 +267,10 @@ def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
 
 
 def _word(name: str, facts: Facts) -> str:
-    """Return a setting as one word: `warm`, `batch_size-64`, `no-autotune`; `""` if unset and not in `_UNSET`."""
+    """Return a setting as one word, for example `warm`, `batch_size-64` or `no-autotune`.
+
+    If the cell lacks the setting, return the word in `_UNSET`, or `""` if `_UNSET` has no such word.
+    """
     if name not in facts:
         return _UNSET.get(name, "")
     value, last = facts[name], name.rpartition(".")[2]

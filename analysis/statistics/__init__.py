@@ -1,1 +1,1 @@
-"""Medians, ratios and all other values derived from the runs."""
+"""Compute medians, ratios and all other values that are derived from the runs."""

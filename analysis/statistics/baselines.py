@@ -1,4 +1,4 @@
-"""Baselines: the speed of a storage measured by itself, and the share of it that each cell reached."""
+"""Compare cells with baselines, which measure the speed of a storage alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from analysis.statistics.medians import counted_runs
 from analysis.text import DASH
 
 ACCESS, RANDOM = "benchmark.access", "random_read"
-# Ways of access of the baselines that a cell is compared with; the first one that was measured is taken.
+# The access patterns of the baselines with which a cell is compared. The first measured pattern is used.
 PEAKS = (RANDOM, "read")
-# Other engines record their name with their version.
+# The name of this project's own engine. For any other engine, the recorded version also contains the engine's name.
 OWN_ENGINE = "builtin"
-# Columns that decide the baseline of a cell, and its speed in percent of it.
+# The columns that are needed to find the baseline of a cell, and to compare the cell's speed with this baseline.
 OF_A_BASELINE = (
     "cell", "kind", "status", "cache", "benchmark.control", ACCESS, "read_mb_per_s", "series_key", "threads", "host",
     "device",
@@ -28,17 +28,17 @@ OF_A_BASELINE = (
 
 
 def is_baseline(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of the rows of baselines: benchmarks that only read or write a storage, in one way each."""
+    """Return a mask of the rows that are baselines, which only read or only write a storage."""
     mine: pd.Series[bool] = (frame["kind"] == STORAGE) & (frame[ACCESS].notna() if ACCESS in frame else False)
     return mine
 
 
 def add_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians with columns about baselines; unchanged if the table has no baseline.
+    """Return the medians with columns about baselines. A table without baselines is returned unchanged.
 
-    Added columns: `mb_per_s`, `_min` and `_max` (of a baseline, read or written), `engine` (which its runs really had);
-    for all other cells `baseline` (the cell that measured their storage by itself), `baseline_access` and
-    `percent_of_baseline` (their median MB/s in percent of that cell's).
+    A baseline gets the columns `mb_per_s`, `mb_per_s_min`, `mb_per_s_max` (read or written) and `engine` (the engine
+    that its runs recorded). Each other cell gets the column `baseline` (the id of the baseline with which the cell is
+    compared), `baseline_access`, and `percent_of_baseline` (the cell's median MB/s as a percentage of the baseline's).
     """
     mine = is_baseline(table)
     if not mine.any():
@@ -57,7 +57,10 @@ def add_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentence_on_baseline(shown: pd.DataFrame) -> str:
-    """Return a sentence with the cells' speed in percent of their storage's baseline; empty if none is known."""
+    """Return a sentence with the speed of cells as a percentage of the baseline of each storage.
+
+    Return `""` if no cell has a baseline.
+    """
     if "percent_of_baseline" not in shown:
         return ""
     phrases = []
@@ -70,7 +73,10 @@ def sentence_on_baseline(shown: pd.DataFrame) -> str:
 
 
 def _engines(runs: pd.DataFrame) -> pd.Series[str]:
-    """Return the engine, with its version, of each baseline's measured runs; all engines if they differ."""
+    """Return for each baseline the engine of its measured runs, with the version.
+
+    If the runs of a baseline had several engines, all engines are returned, joined by `AND`.
+    """
     if "engine" not in runs:
         return pd.Series(dtype="object")
     good = counted_runs(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
@@ -80,7 +86,7 @@ def _engines(runs: pd.DataFrame) -> pd.Series[str]:
 
 
 def fastest_baselines(rows: Iterable[Row]) -> Mapping[str, Row]:
-    """Return the fastest done baseline per `baseline_key`, the facts that it shares with the cells compared with it."""
+    """Return the fastest done baseline for each `baseline_key`."""
     fastest_of_kind: dict[str, Row] = {}
     for row in rows:
         if row["kind"] != STORAGE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
@@ -92,7 +98,10 @@ def fastest_baselines(rows: Iterable[Row]) -> Mapping[str, Row]:
 
 
 def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
-    """Return the baseline of a cell that read cold, its way of access and the cell's percentage of it; else Nones."""
+    """Return the id and the access pattern of a cell's baseline, and the cell's speed as a percentage of this baseline.
+
+    Return three Nones if the cell did not read with a cold page cache, or if there is no baseline.
+    """
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
     if reads and row["kind"] != STORAGE:
         for access in PEAKS:
@@ -102,7 +111,10 @@ def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
 
 
 def baseline_key(row: Mapping[str, Any], access: str) -> str:
-    """Return the key that joins cells to their baseline: host and device; for random reads, threads and data too."""
+    """Return the key that a cell and its baseline share: storage, host, device and access pattern.
+
+    For random reads, the key also has the number of threads and the dataset.
+    """
     facts = row["series_key"].facts
     shared = {name: value for name, value in facts.items() if is_storage(name)}
     if access == RANDOM:

@@ -1,4 +1,4 @@
-"""The rules that decide whether cells may be compared, the only ones for all claims, tables and figures."""
+"""Decide whether cells may be compared. All claims, tables and figures use the rules in this module."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from analysis.text import join_values
 Cell = Mapping[str, Any]
 
 AND = " + "
-"""Separates the accelerators, or engines, of a cell whose runs had several."""
+"""The separator between the accelerators (or engines) of a cell whose runs used several accelerators (or engines)."""
 MIXED = {"host": "hosts", "accelerator": "accelerators", "engine": "engines", "tensorflow": "versions of TensorFlow"}
-# The columns that a comparison of cells needs.
+# The columns that the functions of this module need.
 COLUMNS = (
     "cell",
     "n_valid",
@@ -26,18 +26,20 @@ COLUMNS = (
     *dict.fromkeys(it for both in NAMED for it in both),
 )
 _UNSET = "unset"
-# A campaign measures no fewer runs per cell (README, "What is measured"); with fewer the interval says nothing.
+# The minimum number of valid runs of a cell that is compared, because the interval of fewer runs is meaningless. A
+# campaign measures at least this number of runs per cell (README, "What is measured").
 FEWEST_RUNS = 3
-# The spread of runs on the paper's own machines (Section IV.B): with a larger tolerance any claim would hold.
+# The largest spread of runs on the machines of the paper (Section IV.B). With a larger tolerance any claim would hold.
 WIDEST_SPREAD = 0.06
 CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
 
 
 def forbidding_differences(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) -> str:
-    """Return the differences between cells that forbid a comparison, in words; empty if there are none.
+    """Return in words the differences between cells that forbid a comparison, or `""` if the cells may be compared.
 
-    `across`: the cells compare storages, which may be on several hosts; cells of one storage must still share the host.
-    `sizes`: the cells compare dataset sizes; cells of one size must still share the data.
+    If `across` is true, the comparison is between storages, which may be on several hosts. Cells of one storage must
+    then be from one host. If `sizes` is true, the comparison is between sizes of a dataset. Cells of one size must then
+    have the same data.
     """
     differences = [
         f"{word} {join_values(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)
@@ -49,7 +51,10 @@ def forbidding_differences(cells: Sequence[Cell], *, across: bool = False, sizes
 
 
 def reason_for_weak_proof(cells: Sequence[Cell]) -> str:
-    """Return why cells prove too little, else empty: looser checks, replaced library calls, too few runs."""
+    """Return the reason why the runs of some cell prove too little to compare the cell, or `""`.
+
+    The reason is looser checks, replaced library calls, or too few runs.
+    """
     few = [cell["cell"] for cell in cells if cell["n_valid"] < FEWEST_RUNS]
     return (
         sentence_on_looser_checks(cells)
@@ -59,14 +64,18 @@ def reason_for_weak_proof(cells: Sequence[Cell]) -> str:
 
 
 def sentence_on_looser_checks(cells: Iterable[Cell]) -> str:
-    """Return a sentence if a cell was judged by looser checks than the site's, which give no tolerance; else empty."""
+    """Return a sentence if a cell was judged by looser checks than the checks of the site, or else `""`.
+
+    Looser checks give no valid tolerance for a comparison.
+    """
     return next((why for cell in cells if (why := _looser(cell))), "")
 
 
 def differing_conditions(cells: Sequence[Cell]) -> list[str]:
-    """Return the conditions that differ between cells, each with its values.
+    """Return the conditions that differ between cells, with the values of each condition.
 
-    Conditions of the process must be equal in all cells, those of the machine and of a storage on each host.
+    Conditions of the process must be equal in all cells. Conditions of the machine and of a storage must be equal in
+    all cells of one host.
     """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for cell in cells:
@@ -100,20 +109,23 @@ def _conditions(cell: Cell) -> Mapping[str, Any]:
 
 
 def sentence_on_replaced_calls(cells: Iterable[Cell]) -> str:
-    """Return a sentence if a preloaded library replaced C library calls of a cell (effect unknown); else empty."""
+    """Return a sentence if a preloaded library replaced C library calls of a cell, or else `""`.
+
+    Such a cell cannot be compared, because the effect of the replaced calls is unknown.
+    """
     calls = (_conditions(cell).get("process", {}).get("interposed") for cell in cells)
     return next((f"a preloaded library has replaced calls of the C library ({words})" for words in calls if words), "")
 
 
 def lines_on_looser_checks(cells: Sequence[Cell]) -> list[str]:
-    """Return one line per kind of looser checks: the number of cells judged by them, and the cure."""
+    """Return one line per kind of looser checks, with the number of cells judged by these checks, and with the cure."""
     counts = Counter(words for cell in cells if (words := sentence_on_looser_checks([cell])))
     many = f"of {len(cells):,} cell{'s' * (len(cells) != 1)}"
     return [f"{n:,} {many} {words}; not compared with others; {CURE_OF_LOOSER}" for words, n in counts.items()]
 
 
 def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[str]]:  # noqa: FBT001
-    """Yield the values of each group of cells that differ in the field `name` and must not."""
+    """Yield the values of the field `name` for each group of cells that should have only one value but has several."""
     groups: dict[Any, set[str]] = {}
     for cell in cells:
         group = cell["storage_name"] if across and name == "host" else None
@@ -124,7 +136,7 @@ def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[st
 def _values(cell: Cell, name: str) -> set[str]:
     value = cell.get(name)
     words = value if isinstance(value, str) else ""
-    # Only baselines have an engine.
+    # A cell without an engine does not differ from other cells, because only baselines have an engine.
     return set(words.split(AND)) if words or name != "engine" else set()
 
 
@@ -133,7 +145,7 @@ def _data(cell: Cell) -> str:
 
 
 def _size(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    """Return the facts that fix the size of a dataset: its parameters, or the folder that holds it."""
+    """Return the settings that determine the size of a dataset: its parameters, or its folder."""
     facts = cell["series_key"].facts
     named = ("dataset.name", "dataset.seed")
     return tuple((name, it) for name, it in facts.items() if name.startswith("dataset.") and name not in named)

@@ -1,4 +1,4 @@
-"""The statistics of a cell: median, min and max over its valid measured runs."""
+"""Compute the statistics of each cell: median, minimum and maximum over the valid measured runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ QUIET = "check.quiet"
 
 
 def counted_runs(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return the cell and these columns of the runs that count (measured and valid); no other function decides that."""
+    """Return the valid measured runs, with the columns `names` and `cell`.
+
+    All code of the analysis uses this function to select the runs that count.
+    """
     return runs.loc[(runs["role"] == "measured") & (runs["status"] == "valid"), ["cell", *names]]
 
 
 def medians_of_disturbed_runs(runs: pd.DataFrame, figures: Iterable[str]) -> dict[str, Row]:
     """Return the metrics (with `_min` and `_max`) of the disturbed runs, for each cell without a valid measured run.
 
-    A run is disturbed where `quiet` is the one check that it failed. It counts for nothing, and is only shown.
+    A disturbed run is a measured run that failed only the check `quiet`. The metrics of disturbed runs are only
+    displayed; no other value is computed from these metrics.
     """
     rules = [name for name in map(str, runs) if name.startswith("check.")]
     if QUIET not in rules:
@@ -42,13 +46,13 @@ def medians_of_disturbed_runs(runs: pd.DataFrame, figures: Iterable[str]) -> dic
 
 
 def positive_values(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
-    """Return the values above 0 of a metric per cell, one per run that counts."""
+    """Return for each cell the values of a metric in the valid measured runs, without values of 0 or less."""
     good = counted_runs(runs, [figure])
     return values_by_cell(good[good[figure] > 0], figure)
 
 
 def values_by_cell(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
-    """Return the values of a metric per cell, one per run."""
+    """Return for each cell the values of a metric, one value per run."""
     values: dict[str, list[float]] = {}
     for cell, value in zip(runs["cell"].tolist(), runs[figure].tolist(), strict=True):
         values.setdefault(cell, []).append(value)
@@ -56,7 +60,7 @@ def values_by_cell(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
 
 
 def median_and_range(groups: Any, figure: str) -> dict[str, Any]:
-    """Return the columns with the median, `_min` and `_max` of a metric over grouped runs."""
+    """Return three columns with the median, minimum (`_min`) and maximum (`_max`) of a metric per group of runs."""
     values = groups[figure]
     return {figure: values.median(), f"{figure}_min": values.min(), f"{figure}_max": values.max()}
 
@@ -64,11 +68,15 @@ def median_and_range(groups: Any, figure: str) -> dict[str, Any]:
 def add_statistics(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the frame of cells with their statistics, one row per cell.
 
-    Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of the main metrics
-    and of those `METRICS` that the runs have; `disturbed` (see `medians_of_disturbed_runs`; None for most cells),
-    which enters no other column; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that
-    [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative to the
-    same series at one thread, with `no_scaling` and `scaling_unstable` (see `scaling_column`).
+    The added columns are:
+
+    - `n_valid`, `n_invalid` and `n_failed`: the numbers of measured runs;
+    - the median, `_min` and `_max` of each main metric, and of each metric in `METRICS` that the runs have;
+    - `disturbed`: the metrics of disturbed runs (`medians_of_disturbed_runs`), which is None for most cells;
+    - `spread`: (max - min) / median;
+    - `coverage`: 1 - 2/2^n, the probability that [min, max] contains the true median of independent runs;
+    - `bytes_per_image`;
+    - `scaling`, `no_scaling` and `scaling_unstable` (`scaling_column`).
     """
     numbers = [name for name, kind in runs.dtypes.items() if kind.kind in "if"]
     declared = [name for name in METRICS if name in runs]
@@ -92,10 +100,11 @@ def add_statistics(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling_column(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
-    """Return the column `scaling`: images/s of each done cell divided by that of the one-thread cell of its series.
+    """Return three columns about the images/s of each done cell relative to the one-thread cell of the same series.
 
-    The value is missing if the series has no done one-thread cell, or two. `no_scaling` says why the two cells cannot
-    be compared, else it is empty; if they are unlike, the ratio is missing. `scaling_unstable`: one is unstable.
+    `scaling` is the ratio. The ratio is missing if the series has no done one-thread cell or several of them, or if the
+    conditions of the two cells differ. `no_scaling` is the reason why the two cells cannot be compared, or `""`.
+    `scaling_unstable` tells whether one of the two cells is unstable.
     """
     done = table["status"] == "done"
     cells = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
@@ -121,11 +130,14 @@ def scaling_column(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
 
 
 def _unlike(pairs: Sequence[tuple[Row, Row]], table: pd.DataFrame) -> Iterator[str]:
-    """Yield per pair of rows the differences that forbid a comparison; pairs with equal facts share the work."""
+    """Yield for each pair of rows the differences that forbid a comparison.
+
+    The differences are computed only once for pairs with equal facts.
+    """
     names = [name for name in comparable.COLUMNS if name in table and name not in {"cell", "n_valid"}]
     words_of_facts: dict[tuple[Any, ...], str] = {}
     for pair in pairs:
-        # Equal conditions share one object, and have no hash.
+        # A dictionary cannot be hashed, so its `id` is used. Equal conditions are one shared object with one `id`.
         facts = tuple(id(row[name]) if isinstance(row[name], dict) else row[name] for row in pair for name in names)
         if facts not in words_of_facts:
             words_of_facts[facts] = comparable.forbidding_differences(pair)
@@ -133,10 +145,10 @@ def _unlike(pairs: Sequence[tuple[Row, Row]], table: pd.DataFrame) -> Iterator[s
 
 
 def runs_not_counted(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the invalid and failed runs, one row per cell, role, status and cause.
+    """Return the invalid and failed runs as a frame with one row per cell, role, status and cause.
 
-    Columns `cell, role, status, cause, count, reason`: `reason` is the first of one cause (of `cold: 99.1 % …`
-    and `cold: 98.7 % …`).
+    `count` is the number of runs with this cause. `reason` is the reason of the first of these runs, because the
+    reasons of one cause differ only in numbers (`cold: 99.1 % …` and `cold: 98.7 % …`).
     """
     bad = runs[runs["status"].isin(["invalid", "failed"])]
     groups = bad.groupby(["cell", "role", "status", "cause"], sort=False)["reason"]
@@ -151,7 +163,7 @@ def _not_counted(runs: pd.DataFrame) -> dict[str, pd.Series[int]]:
 
 
 def _spread(table: pd.DataFrame, figures: Sequence[str]) -> pd.Series[float]:
-    """Return the spread of the first of these metrics that a cell has: images/s, else MB/s, else seconds."""
+    """Return for each cell the spread of the first metric in `figures` that the cell has."""
     spread = pd.Series(float("nan"), index=table.index, dtype="float64")
     for name in figures:
         spread = spread.fillna((table[f"{name}_max"] - table[f"{name}_min"]) / table[name])

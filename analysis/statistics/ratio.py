@@ -1,8 +1,9 @@
-"""The ratio of two medians with its interval: the percentile bootstrap, computed exactly, without random draws.
+"""Compute the ratio of two medians with its confidence interval, by an exact percentile bootstrap.
 
-A bootstrap draws n runs from n with replacement, again and again, and takes the median of each draw. How often each
-median would come is known exactly (B. Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7, 1979,
-Sec. 3), so nothing is drawn here: no seed, the same interval each time.
+A usual bootstrap draws n runs with replacement from the n measured runs, many times, and computes the median of each
+draw. The probability of each median can also be computed exactly (B. Efron, "Bootstrap methods: another look at the
+jackknife", Ann. Statist. 7, 1979, Sec. 3). This module computes these probabilities and uses no random numbers, so the
+interval is the same each time.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 CONFIDENCE = 0.95
-# Sums of probabilities are equal within this.
+# Two sums of probabilities are considered equal if the difference is at most this number.
 ROUNDING = 1e-12
-# Medians with a total probability below 1e-14 are left out: that bounds memory. The index of a redrawn median
-# has a standard deviation of sqrt(n) / 2, and the chance that its two middle ones lie d apart falls as exp(-d).
+# Medians with a total probability below 1e-14 are left out to limit the memory. The index of a redrawn median has a
+# standard deviation of sqrt(n) / 2. The probability that the two middle values of a draw have a distance d between
+# their indices decreases as exp(-d).
 _DEVIATIONS, _APART = 8, 40
-# The search for an end of the interval tries _POINTS ratios per step, until at most _SORTED_AT_ONCE pairs are left or
-# their ratios agree within the share _CLOSE.
+# The search for an end of the interval tries _POINTS ratios per step. The search ends when at most _SORTED_AT_ONCE
+# pairs of medians are left, or when the ratios of these pairs differ by less than the fraction _CLOSE.
 _POINTS, _SORTED_AT_ONCE, _CLOSE = 17, 4096, 1e-14
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians, with the interval that holds the true ratio with a probability of about 95 %."""
+    """The ratio of two medians, with an interval that contains the true ratio with a probability of about 95 %."""
 
     value: float
     low: float
@@ -38,9 +40,10 @@ class Ratio:
 
 
 def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Return median(after) / median(before) with the percentile interval of the bootstrap; all values must be above 0.
+    """Return median(after) / median(before) with the percentile interval of the bootstrap.
 
-    Exchanging before and after turns every number into its inverse.
+    All values must be greater than 0. If `before` and `after` are exchanged, the ratio and the ends of the interval
+    become their inverses.
     """
     redrawn_before, redrawn_after = redrawn_medians(before), redrawn_medians(after)
     low, high = _low_end(redrawn_before, redrawn_after), 1 / _low_end(redrawn_after, redrawn_before)
@@ -48,9 +51,10 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
 
 def _low_end(before: tuple[Floats, Floats], after: tuple[Floats, Floats]) -> float:
-    """Return the lower end of the interval: the (1 - CONFIDENCE) / 2 quantile of ratios of redrawn medians.
+    """Return the lower end of the interval: the (1 - CONFIDENCE) / 2 quantile of the ratios of redrawn medians.
 
-    For each median of `before`, the range `first` to `last` of `after` is narrowed until all pairs can be sorted.
+    For each median of `before`, the range of medians of `after` (from `first` to `last`) is narrowed step by step. The
+    loop ends when the remaining pairs are few enough to be sorted.
     """
     (medians_before, chances_before), (medians_after, chances_after) = before, after
     chance_up_to = np.concatenate([[0.0], np.cumsum(chances_after)])
@@ -71,7 +75,7 @@ def _low_end(before: tuple[Floats, Floats], after: tuple[Floats, Floats]) -> flo
 
 
 def redrawn_medians(values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Return all medians that n draws from the n values can have, ascending, and the probability of each."""
+    """Return all possible medians of n draws from the n values, in ascending order, and their probabilities."""
     ordered = np.sort(np.asarray(values, dtype="float64"))
     lower, upper, weights = middle_weights(len(ordered))
     medians, places = np.unique((ordered[lower] + ordered[upper]) / 2, return_inverse=True)
@@ -80,9 +84,10 @@ def redrawn_medians(values: Sequence[float]) -> tuple[Floats, Floats]:
 
 @cache
 def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
-    """Return pairs of indices i, j of sorted values, with the probability that these are the middle two of n draws.
+    """Return pairs of indices i, j of sorted values, and the probability of each pair.
 
-    For an odd n there is one middle value, and i equals j.
+    This is the probability that the values at i and j are the two middle values of n draws. If n is odd, a draw has one
+    middle value, and i equals j.
     """
     half, reach = (n - 1) // 2, int(_DEVIATIONS * n**0.5 / 2) + 1
     first, last = max(0, half - reach), min(n, half + reach + 1)
@@ -91,7 +96,8 @@ def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
     upper = lower + apart
     weights = np.zeros(lower.shape)
     if n % 2 == 0:
-        # The largest of one half is the i-th, the smallest of the other the j-th.
+        # The value at i is the largest value in the lower half of the draws, and the value at j is the smallest value
+        # in the upper half of the draws.
         largest = _log_largest(n)
         here = (apart > 0) & (upper < n)
         weights[here] = np.exp(_log_choices(n)[n // 2] + largest[lower[here]] + largest[n - 1 - upper[here]])
@@ -103,13 +109,16 @@ def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
 
 @cache
 def _log_choices(n: int) -> Floats:
-    """Return the logarithms of the binomial coefficients of n over 0 to n."""
+    """Return the logarithms of the binomial coefficients "n choose k" for k from 0 to n."""
     numbers = np.arange(1, n + 1)
     return np.concatenate([[0.0], np.cumsum(np.log(numbers[::-1]) - np.log(numbers))])
 
 
 def _log_largest(n: int) -> Floats:
-    """Return for each i the log of the chance that the largest of n / 2 draws from n is the i-th smallest."""
+    """Return for each i a logarithm of a probability.
+
+    This is the probability that the largest of n / 2 draws from n values is the i-th smallest value.
+    """
     numbers = np.arange(1, n + 1)
     return n // 2 * np.log(numbers / n) + np.log1p(-((1 - 1 / numbers) ** (n // 2)))
 

@@ -1,4 +1,4 @@
-"""Sets of cells that share a chart (of NERSC's workloads by nodes and control), and the settings that were swept."""
+"""Select the sets of cells that are drawn in one chart, and find the settings that were swept in a set."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from analysis.text import join_values
 
 NUMBERS = ("threads", "batch_size", "prefetch")
 ABSENT = "not measured"
-# The settings of a checkpoint target that say how snapshots are saved, not to which storage.
+# The checkpoint settings that determine how snapshots are saved, but not the storage of the snapshots.
 HOW = ("checkpoint.every", "checkpoint.keep")
 MODE = ("checkpoint.mode", "checkpoint.in_flight")
 BATCH_PLACE = ["storage", "batch_size", "prefetch"]
 
 
 def training_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of the mini-application without controls, with `NUMBERS` as integers.
+    """Return the cells of the paper's mini-application that are not controls, with integers in the columns `NUMBERS`.
 
-    Settings in groups (`dataset.name`) are left out: the keys hold them, and a frame with fewer columns is faster.
+    Columns of grouped settings (`dataset.name`) are left out to save time. The keys of the cells have these settings.
     """
     if not {CONTROL, *NUMBERS} <= set(table):
         return table[:0]
@@ -46,9 +46,10 @@ def cells_without_snapshots(cells: pd.DataFrame) -> pd.DataFrame:
 def sets_of_settings(
     cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()
 ) -> Mapping[Settings, pd.DataFrame]:
-    """Return sets of cells, by key, that differ at most in storage, threads and the `free` settings.
+    """Return sets of cells that differ only in storage, threads and the `free` settings.
 
-    The columns in `held` must have equal values too, and are part of the key.
+    The cells of a set also have equal values in the columns `held`. Returns a mapping from the common settings of a
+    set (with the columns `held`) to the cells of the set.
     """
     if cells.empty:
         return {}
@@ -61,9 +62,9 @@ def sets_of_settings(
 
 
 def sets_by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd.DataFrame]:
-    """Return a set per number of prefetched batches: the cells with that number and those without prefetch.
+    """Return one set per number of prefetched batches: the cells with this number, and the cells without prefetch.
 
-    A set needs cells with prefetch and cells without. The key contains the number.
+    Only sets with both kinds of cells are returned. The key of a set contains the number of prefetched batches.
     """
     sets = {}
     for key, cells in groups.items():
@@ -75,9 +76,10 @@ def sets_by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Setting
 
 
 def add_missing_partners(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
-    """Return the cells with an added row (status `not measured`, cell `""`) for each missing partner.
+    """Return the cells in the paper's order, with an added row for each cell that is missing in a pair.
 
-    The rows are in the paper's order; among equal settings the cell with prefetch comes first.
+    A pair is a cell with prefetch and a cell without prefetch that have otherwise equal settings. An added row has the
+    status `not measured` and the cell id `""`. The cell with prefetch comes first in a pair.
     """
     spots = cells[["storage", "storage_name", *place]].drop_duplicates()
     ahead = cells[["prefetch"]].drop_duplicates()
@@ -89,7 +91,7 @@ def add_missing_partners(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 
 
 def sort_as_in_paper(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
-    """Return the cells in the paper's order: by storage, then by the columns `place`, with prefetch before without."""
+    """Return the cells in the paper's order: by storage, then by the columns `place`, then with prefetch first."""
     order = cells["storage_name"].map(paper.storage_sort_key)
     by = ["order", "storage", *place, *(["prefetch"] if "prefetch" in cells else []), "cell"]
     ascending = [name != "prefetch" for name in by]
@@ -97,14 +99,15 @@ def sort_as_in_paper(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 
 
 def _smallest_first(family: tuple[Settings, pd.DataFrame]) -> tuple[int, ...]:
-    """Return a sort key that compares settings as numbers: as text, 128 would come before 16."""
+    """Return a sort key of numbers for a set of cells, because 128 would come before 16 if settings were texts."""
     return tuple(int(family[1][name].min()) for name in NUMBERS if name in family[1] and family[1][name].notna().all())
 
 
 def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:
-    """Return sets of training cells, by key, that differ only in the checkpoint target; one cell may save nothing.
+    """Return sets of training cells that differ only in the checkpoint target.
 
-    Cells of one set also have equal values of the settings `apart`, which say how snapshots are saved (`HOW`, `MODE`).
+    Cells that save no snapshots are part of a set too. The cells of a set that save snapshots have equal values of the
+    settings `apart`, which determine how snapshots are saved (`HOW`, `MODE`).
     """
     if cells.empty or (cells["target"] == NO_TARGET).all():
         return {}
@@ -121,7 +124,10 @@ def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, 
 
 
 def sort_targets_as_in_paper(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells without checkpoints first, then by target in the paper's order, foreground before background."""
+    """Return the cells in the paper's order: first cells without checkpoints, then cells by checkpoint target.
+
+    For each target, cells that save in the foreground (`sync`) come before cells that save in the background (`async`).
+    """
     order = [
         (row["target_name"] != NO_TARGET, paper.storage_sort_key(row["target_name"]), row["mode"].startswith("async"))
         for row in rows_of(cells)
@@ -131,7 +137,7 @@ def sort_targets_as_in_paper(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def saving_in_words(facts: Facts, cells: pd.DataFrame) -> str:
-    """Return in words how the cells of a set save, and which of them save on the device that they read from."""
+    """Return in words how the cells of a set save snapshots, and which cells save on the device of the dataset."""
     words = [f"A snapshot every {facts['checkpoint.every']} iterations, the newest {facts['checkpoint.keep']} kept"]
     words += [f"mode {facts['checkpoint.mode']}"] if facts.get("checkpoint.mode") else []
     shared = sorted(
@@ -142,9 +148,10 @@ def saving_in_words(facts: Facts, cells: pd.DataFrame) -> str:
 
 
 def with_status_of_drawing(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
-    """Return the cells with a status that is `done` only if the cell can be drawn, and otherwise says why not.
+    """Return the cells with a changed column `status`, which is `done` only if a cell can be drawn.
 
-    Cells with equal values of the columns `place` become `ambiguous`; a done cell without the metric `without figures`.
+    Cells with equal values in the columns `place` get the status `ambiguous`, because only one cell can be drawn at one
+    place. A done cell without the metric `figure` gets the status `without figures`.
     """
     twins = cells.duplicated(place, keep=False)
     without = (cells["status"] == "done") & cells[figure].isna()
@@ -152,7 +159,10 @@ def with_status_of_drawing(cells: pd.DataFrame, place: list[str], figure: str) -
 
 
 def numbers_of_done_cells(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
-    """Return the frame with these numbers, `n_valid` and `unstable` set to missing in cells that are not done."""
+    """Return the frame, in which cells that are not done have missing values in some columns.
+
+    These are the columns `numbers`, `n_valid` and `unstable`.
+    """
     names = [*numbers, "n_valid", "unstable"]
     frame = frame.astype({"n_valid": "Int64"})
     frame[names] = frame[names].where(frame["status"] == "done")
@@ -160,10 +170,11 @@ def numbers_of_done_cells(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.Dat
 
 
 def batch_sets(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
-    """Return sets of cells that differ at most in storage, batch size and prefetch.
+    """Return sets of cells that differ only in storage, batch size and prefetch.
 
-    The number of batches may depend on the batch size (one epoch each); if one batch size has several numbers of
-    batches, there is one set per number.
+    Cells with different batch sizes may also differ in the number of batches, because the number of batches in one
+    epoch depends on the batch size. If cells of one batch size have several numbers of batches, there is one set per
+    number of batches.
     """
     sets: dict[Settings, pd.DataFrame] = {}
     for key, group in sets_of_settings(cells, {"prefetch", "batch_size", "iterations"}, ["threads"]).items():
@@ -172,7 +183,7 @@ def batch_sets(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     return sets
 
 
-# Settings that never count as swept: the data read, and its path.
+# Settings that never count as swept: the identity and the path of the dataset.
 NEVER_SWEPT = ("data", "dataset.path")
 
 
@@ -182,7 +193,10 @@ def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def plain_sets(table: pd.DataFrame) -> Iterator[tuple[Settings, pd.DataFrame]]:
-    """Yield the cells of each benchmark and version that is not in the paper, with their common settings."""
+    """Yield the cells of each benchmark that is not in the paper, with the common settings of these cells.
+
+    Cells of different versions of a benchmark are in separate sets.
+    """
     for _, cells in table[is_plain(table)].groupby(["benchmark", "benchmark_version"], sort=True):
         every = [key.facts for key in dict.fromkeys(cells["set_key"])]
         shared = {name: it for name, it in every[0].items() if all(name in one and one[name] == it for one in every)}
@@ -191,7 +205,7 @@ def plain_sets(table: pd.DataFrame) -> Iterator[tuple[Settings, pd.DataFrame]]:
 
 
 def swept_names(cells: pd.DataFrame) -> list[str]:
-    """Return the column names of the settings that differ between cells, except the storage's."""
+    """Return the column names of the settings that differ between cells, except settings of the storage."""
     names = distinguishing_names([key.facts for key in dict.fromkeys(cells["series_key"])])
     names = [name for name in names if not is_storage(name) and name not in NEVER_SWEPT]
     names += ["threads"] if "threads" in cells and len(set(cells["threads"])) > 1 else []
@@ -199,7 +213,10 @@ def swept_names(cells: pd.DataFrame) -> list[str]:
 
 
 def cells_of_commonest_values(cells: pd.DataFrame, name: str, others: Sequence[str]) -> pd.DataFrame:
-    """Return the cells with equal values of `others`: the values that were measured with most values of `name`."""
+    """Return the cells that have one common combination of values of the settings `others`.
+
+    The combination with the largest number of measured values of the setting `name` is chosen.
+    """
     if not others:
         return cells
     done = cells[cells["status"] == "done"]
@@ -211,20 +228,20 @@ def cells_of_commonest_values(cells: pd.DataFrame, name: str, others: Sequence[s
 
 @lru_cache(1 << 12, typed=True)
 def setting_sort_key(value: Any) -> tuple[bool, float, str]:
-    """Return a sort key for the value of any setting: numbers by size, then everything else as text."""
+    """Return a sort key for the value of a setting: numbers come first by size, then all other values as texts."""
     number = is_number(value)
     return not number, float(value) if number else 0.0, str(value)
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number; True and False are not."""
+    """Return whether a value is a number, where True and False do not count as numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 HEPCNN, CLIMATE = "hepcnn", "climate"
 NODES, SHUFFLE, SYNC = "nodes", "benchmark.shuffle", "sync"
-# Parts of the wall time, from bottom to top of a stacked bar. `unpack_s` is the waiting for a batch besides reading;
-# it is all of the waiting if other threads read, as in CDB.
+# The parts of the wall time, from the bottom to the top of a stacked bar. `unpack_s` is the time spent waiting for a
+# batch, without the time spent reading. If other threads read, as in CDB, `unpack_s` is the whole waiting time.
 WALL_PARTS = ("read_s", "unpack_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "rest_s")
 _LOADS = tuple(f"{phase}_{source}_{what}" for phase in ("train", "validation")
                for source in ("cold", "warm") for what in ("loads", "read_s"))  # fmt: skip
@@ -233,9 +250,10 @@ FREE_OF_NODES = frozenset({NODES, SYNC, SHUFFLE})
 
 
 def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of NERSC's workloads with `nodes`, shuffle and control as words, and medians of their metrics.
+    """Return the cells of NERSC's benchmarks with columns for nodes, shuffling, synchronization, control and metrics.
 
-    The metrics (`WORKLOAD_FIGURES`) are NaN where a cell has no valid run; without such cells the frame has no rows.
+    The metrics (`WORKLOAD_FIGURES`) are medians over the valid measured runs, or NaN for a cell without such a run. If
+    no such benchmark was measured, the frame has no rows.
     """
     mine = table[table["benchmark"].isin([HEPCNN, CLIMATE])]
     if mine.empty:
@@ -252,7 +270,7 @@ def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the metrics of each run that counts; NaN if the run has none."""
+    """Return the metrics of each valid measured run. A metric that a run does not have is NaN."""
     names = ["wall_s", "load_s", "read_s", "compute_s", "validate_s", "sync_s", "checkpoint_s"]
     good = counted_runs(
         runs.reindex(columns=[*runs, *({*names, *WORKLOAD_FIGURES} - set(runs))]),
@@ -269,12 +287,18 @@ def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def sets_by_nodes(cells: pd.DataFrame, free: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
-    """Return sets of cells, no controls, that differ at most in storage, nodes, sync, shuffling and `free`."""
+    """Return sets of cells that differ only in storage, nodes, synchronization, shuffling and the `free` settings.
+
+    Controls are left out.
+    """
     plain = cells[cells[CONTROL] == "none"] if len(cells) else cells
     return sets_of_settings(plain, FREE_OF_NODES | {*free})
 
 
 def sets_by_control(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
-    """Return sets of cells that differ at most in storage and control; only sets with several controls."""
+    """Return sets of cells that differ only in storage and in `benchmark.control`.
+
+    Only sets with several values of `benchmark.control` are returned.
+    """
     sets = sets_of_settings(cells, {CONTROL}, [NODES]) if len(cells) else {}
     return {reduced_set_key(key, frozenset()): rows for key, rows in sets.items() if len(set(rows[CONTROL])) > 1}

@@ -1,4 +1,4 @@
-"""Metrics of training cells: shares of their runtime, its place between two controls, and the cost of snapshots."""
+"""Compute metrics of training cells: shares of the runtime, comparison with controls, and times of snapshots."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted_runs, median_and_range
 
 CONTROL = "benchmark.control"
-# Times of a run (seconds) that are shown as a share of its runtime.
+# Columns with a share of the runtime, and the time of a run (in seconds) from which each share is computed.
 SHARES = {"input_share": "load_s", "compute_share": "compute_s", "checkpoint_share": "checkpoint_s"}
-# Settings in which a no_io control may differ from its cell, besides storage and threads.
+# Settings in which a no_io control may differ from its cell, in addition to storage and threads. These settings only
+# change how data is read, and a no_io control does not read data.
 OF_READING = {CONTROL, "prefetch", "cache", "seed", "benchmark.prefetch_to_device", "benchmark.private_threads"}
 # A control is valid only for cells on the same machine with the same software.
 ALIKE = ("accelerator", "host", "tensorflow")
@@ -28,11 +29,14 @@ def is_training(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def add_training_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians with the columns of training cells; unchanged if the table has no such cell.
+    """Return the medians with the columns of training cells. A table without training cells is returned unchanged.
 
-    Added columns: `accelerator` (which the runs really had); median, `_min` and `_max` of the seconds spent waiting
-    for input (`load_s`); `input_share` = load_s / wall_s, `compute_share` and `checkpoint_share` of the same kind,
-    medians over the runs; `no_io_s`, `no_compute_s` and `between` (see `position_between_controls`).
+    The added columns are:
+
+    - `accelerator`: the accelerator that the runs recorded;
+    - the median, `_min` and `_max` of the seconds spent waiting for input (`load_s`);
+    - `input_share` (load_s / wall_s), `compute_share` and `checkpoint_share`: medians over the runs;
+    - `no_io_s`, `no_compute_s` and `between` (`position_between_controls`).
     """
     mine = is_training(table)
     if not mine.any():
@@ -49,7 +53,10 @@ def add_training_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFram
 
 
 def accelerator_of_cells(runs: pd.DataFrame) -> pd.Series[str]:
-    """Return for each cell the accelerator of its measured runs; all accelerators if they differ."""
+    """Return for each cell the accelerator of its measured runs.
+
+    If the runs of a cell used several accelerators, all accelerators are returned, joined by `AND`.
+    """
     if "accelerator" not in runs:
         return pd.Series(dtype="object")
     accelerators = runs[(runs["role"] == "measured") & runs["accelerator"].notna()].drop_duplicates(
@@ -59,12 +66,15 @@ def accelerator_of_cells(runs: pd.DataFrame) -> pd.Series[str]:
 
 
 def position_between_controls(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
-    """Return the position of each cell's runtime between its controls: (runtime - no_io) / no_compute.
+    """Return the position of each cell's runtime between its two controls: (runtime - no_io) / no_compute.
 
-    0 is the runtime without input (`control=no_io`: one batch in memory, again and again): all input is hidden. 1 is
-    no_io plus no_compute (`control=no_compute`: input alone): nothing overlaps. The controls are the done cells of
-    otherwise equal settings on the same host with the same accelerator and TensorFlow; of two no_compute controls none
-    counts. A no_io control may differ in settings of reading: `no_io_s` is the median of all such cells.
+    At 0 the cell is as fast as without input (`control=no_io`, which trains on one batch in memory again and again), so
+    the training hides all input. At 1 the runtime is the sum of no_io and no_compute (`control=no_compute`, which only
+    reads input), so input and computing do not overlap.
+
+    The controls of a cell are done cells with otherwise equal settings on the same host, with the same accelerator and
+    TensorFlow. If a cell has two no_compute controls, no control is used. A no_io control may also differ in the
+    settings `OF_READING`, and `no_io_s` is the median over all these controls.
     """
     nothing = pd.Series(float("nan"), index=table.index)
     if CONTROL not in table:
@@ -81,7 +91,10 @@ def position_between_controls(table: pd.DataFrame) -> dict[str, pd.Series[float]
 
 
 def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.Series[str]:
-    """Return for each cell the key that it shares with its controls: the settings in `key` without the `free` ones."""
+    """Return for each cell the key that the cell shares with its controls: the settings in `key` without `free`.
+
+    The columns `more` and `ALIKE` are part of the key too.
+    """
     names = [*more, *ALIKE]
     of = table.reindex(columns=names)
     held = (tuple(zip(names, values, strict=True)) for values in zip(*(of[name] for name in names), strict=True))
@@ -91,24 +104,29 @@ def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.
 
 NO_TARGET = "none"
 BELOW = ("target_below", "fast_below")
-"""Columns that decide which cells may be compared; they are written to no file."""
+"""Columns that are used to decide which cells may be compared. No table file contains these columns."""
 SNAPSHOT_TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)
 
 
 def add_checkpoint_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians with the columns of checkpoints; unchanged if no cell trains.
+    """Return the medians with the columns about checkpoints. A table without training cells is returned unchanged.
 
-    Added columns: `target` (`none`, a storage, or the two storages of a burst buffer), `target_name` (decides its
-    colour and order in charts), `mode`; the storage and the device that hold the snapshots at the end
-    (`target_storage`, `target_device`), the devices below that one, unless it is emulated (`target_below`), and the
-    same for a burst buffer's fast side (`fast_storage`, `fast_device`, `fast_below`); median, `_min` and `_max` over
-    the runs of each of `SNAPSHOT_TIMES`, which in a run is the median over its snapshots.
+    The added columns are:
+
+    - `target`: the checkpoint target (`none`, a storage, or the two storages of a burst buffer);
+    - `target_name`: the name that determines the target's colour and order in charts;
+    - `mode`: how snapshots are saved (`sync` or `async`);
+    - `target_storage`, `target_device`: the storage and the device that have the snapshots at the end;
+    - `target_below`: the devices below `target_device`, or no value if the storage is emulated;
+    - `fast_storage`, `fast_device`, `fast_below`: the same for the fast storage of a burst buffer;
+    - the median, `_min` and `_max` over the runs of each time in `SNAPSHOT_TIMES`. The value of a run is the median
+      over its snapshots.
     """
     mine = is_training(table)
     if not mine.any():
         return table
     facts = [key.facts for key in table["set_key"]]
-    # A cell may be set to save snapshots and yet have no run that saved one.
+    # If no run saved a snapshot, the frame of runs has no columns `SNAPSHOT_TIMES`, and `reindex` adds these columns.
     good = (
         counted_runs(runs, runs.columns.intersection([*SNAPSHOT_TIMES]))
         .reindex(columns=["cell", *SNAPSHOT_TIMES])
@@ -135,26 +153,32 @@ def add_checkpoint_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 
 
 def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:
-    """Return per cell the kernel's counter of the device behind one side of its target, if there is one."""
+    """Return for each cell the device (as `dsk/<name>`) that has the snapshots of one storage of its target.
+
+    A cell without such a device is left out. `sources` are the columns of the frame of runs that name the device.
+    """
     devices = [runs[["cell", name]].dropna().set_axis(["cell", "source"], axis=1) for name in sources if name in runs]
     return {row["cell"]: row["source"] for each in devices for row in rows_of(each)}
 
 
 def _emulated(table: pd.DataFrame, role: str) -> pd.Series[bool]:
-    """Return for each cell whether this side of its checkpoint target, or its only target, is emulated."""
+    """Return for each cell whether the storage of this role (`fast`, `slow`) in the checkpoint target is emulated.
+
+    If the target has only one storage, return whether this storage is emulated.
+    """
     keys = (f"checkpoint.{role}.emulated", "checkpoint.emulated")
     return table["set_key"].map(lambda key: any(key.facts.get(each) for each in keys)).astype("bool")
 
 
 def device_shared_with_data(row: Row) -> str:
-    """Return the device that holds both the data and the snapshots of a cell; `""` if they are on two devices."""
+    """Return the device that has both the dataset and the snapshots of a cell, or `""` if there is no such device."""
     (_, data), *saved = NAMED
     devices = {each for _, name in saved if isinstance(row.get(name), str) for each in row[name].split(BETWEEN)}
     return str(row[data]) if row.get(data) in devices - {""} else ""
 
 
 def checkpoint_settings(facts: Facts) -> frozenset[str]:
-    """Return the names of the settings that belong to checkpoints."""
+    """Return the names of the checkpoint settings of a cell."""
     return frozenset(name for name in facts if name.startswith("checkpoint."))
 
 
@@ -167,12 +191,18 @@ def target_in_words(facts: Facts) -> str:
 
 
 def storage_of_role(facts: Facts, role: str) -> str:
-    """Return the storage of one role of the target, in words; the role is `only` if the target has one storage."""
+    """Return the name of the storage that has a role in the checkpoint target: `fast`, `slow` or `only`.
+
+    If the storage is emulated, a remark follows the name.
+    """
     key = "checkpoint" if role == "only" else f"checkpoint.{role}"
     return add_emulation_remark(str(facts[f"{key}.name"]), facts, key)
 
 
 def saving_mode(facts: Facts) -> str:
-    """Return the mode in which a cell saves snapshots, with the number of copies in flight if it may be above 1."""
+    """Return the mode in which a cell saves snapshots, or `""` if the cell saves no snapshots.
+
+    If several copies may be in flight at once, the number of copies follows the mode.
+    """
     name, copies = facts.get("checkpoint.mode"), facts.get("checkpoint.in_flight")
     return "" if name is None else str(name) if copies == 1 else f"{name}, {copies} in flight"

@@ -1,1 +1,1 @@
-"""Readers of the traces and profiles that lie beside the records."""
+"""Read the traces, profiles and time logs of runs, and make tables from these files."""

@@ -1,10 +1,13 @@
-"""The durations of actions in time logs, ours and NERSC's, by several definitions, as metrics, tables and exports.
+"""Compute the durations of the actions in time logs of this project and of NERSC, and export them.
 
-``sum_per_rank``    the sum of all durations, divided by the number of ranks (NERSC's HEPCNNB)
-``union_per_rank``  the time in which a rank had at least one such event: mean and maximum over the ranks
-``union_all``       the time in which any rank had such an event
-``union_epochs``    the sum over epochs (-1 counts as 0) of `union_all` (NERSC's CDB: "merged intervals")
-``exposed``         as `union_per_rank`, without the time in which the rank computes: the time it waited
+An action's duration has several definitions, which count events that overlap in time differently:
+
+``sum_per_rank``    the sum of the durations of all events of the action, divided by the number of ranks (as in
+                    NERSC's HEPCNNB)
+``union_per_rank``  the time in which a rank had at least one event of the action: mean and maximum over the ranks
+``union_all``       the time in which at least one rank had an event of the action
+``union_epochs``    the sum of `union_all` of each epoch; epoch -1 counts as epoch 0 (NERSC's CDB: "merged intervals")
+``exposed``         `union_per_rank` without the time in which the rank also computes: the rank waited for this time
 """
 
 from __future__ import annotations
@@ -34,24 +37,25 @@ NO_SPANS = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Definitions:
-    """The durations of all actions of a log; `compute` names the action during which others are not exposed.
+    """The durations of all actions of a log, by the definitions at the top of this module.
 
-    For a log that is not ours, `exposed` is None unless `compute` is given. Raises AnalysisError if the action is
-    missing.
+    `compute` names the action in which a rank computes; other actions are not exposed during this action. A log of
+    NERSC needs `compute`, otherwise `exposed` is None. Raises AnalysisError if the log has no action named `compute`.
     """
 
     def __init__(self, log: RunLog, compute: str | None = None) -> None:
         if compute is not None and compute not in log.actions:
-            raise AnalysisError(f"there is no action {compute!r}", f"take one of: {', '.join(log.actions)}")
+            raise AnalysisError(f"the logs have no action {compute!r}", f"choose one of: {', '.join(log.actions)}")
         self._log, self.known = log, log.is_ours or compute is not None
         code = log.actions.index(compute or COMPUTE) if self.known else UNKNOWN
         self._computes = spans_of_ranks(log.events.at(log.events["kind"] == code))
         self._wall_ns = max(each.end_ns for each in log.streams) - min(each.start_ns for each in log.streams)
 
     def of_actions(self, events: Events, rank: int | None = None) -> dict[str, dict[str, Any]]:
-        """Return the metrics of each action, in all and ``by`` phase (and its epochs), epoch and rank.
+        """Return the metrics of each action over all events.
 
-        The events are of all ranks, or only of `rank`.
+        The key ``by`` has the same metrics per phase, per epoch of a phase, per epoch and per rank. If `rank` is given,
+        `events` has only events of this rank.
         """
         ranks = frozenset(self._log.ranks if rank is None else [rank])
         metrics = {}
@@ -70,7 +74,10 @@ class Definitions:
         return {str(epoch): self.metrics(part, ranks) for epoch, part in parts}
 
     def metrics(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
-        """Return the metrics of events, None for unknown ones: times in seconds, rates in bytes per second."""
+        """Return the metrics of some events: times in seconds and rates in bytes per second.
+
+        A metric that cannot be computed is None.
+        """
         spans = {rank: each for rank, each in spans_of_ranks(events).items() if rank in ranks}
         exposed = [time_outside(each, self._computes.get(rank, NO_SPANS)) for rank, each in spans.items()]
         total_ns = float(events["taken"].sum(dtype=float))
@@ -95,17 +102,17 @@ class Definitions:
 
 
 def spans_of_ranks(events: Events) -> Mapping[int, Spans]:
-    """Return for each rank the union of the time spans of its events."""
+    """Return for each rank the union of the time spans of the rank's events."""
     return {rank: own.spans for rank, own in events.by("rank")}
 
 
 def _over_ranks(spans: Iterable[Spans], ranks: int) -> dict[str, float]:
-    """Return mean and maximum over `ranks` ranks; ranks without spans count as 0."""
+    """Return the mean and the maximum length of time spans over `ranks` ranks. A rank without a span counts as 0."""
     lengths = [each.length for each in spans]
     return {"mean": sum(lengths) / ranks / NS, "max": max(lengths, default=0) / NS}
 
 
-# Names that NERSC's scripts for HEPCNNB look for; other actions keep our names.
+# The names of actions that NERSC's scripts for HEPCNNB search for. Other actions have the same name in the CSV.
 NERSC_NAMES = {
     "read": "HDF5 File Read", "load": "Load File", "next": "Call to Next Batch", "step": "Training Iteration",
     "shuffle": "Global Shuffle", "checkpoint": "Checkpoint Listener",
@@ -113,7 +120,10 @@ NERSC_NAMES = {
 
 
 def nersc_csv(log: RunLog) -> Iterator[bytes]:
-    """Yield a log as NERSC's CSV, with Unix times in seconds; nothing is quoted, so no text contains a comma."""
+    """Yield a log in NERSC's CSV format, with Unix times in seconds.
+
+    This format has no quotes, so commas in texts are replaced.
+    """
     yield (", ".join(COLUMNS) + "\n").encode()
     actions = [_plain(NERSC_NAMES.get(each, each) if log.is_ours else each) for each in log.actions]
     callers = [_plain(each) for each in log.events.words["caller"]]
@@ -125,7 +135,10 @@ def nersc_csv(log: RunLog) -> Iterator[bytes]:
 
 
 def chrome_trace(log: RunLog) -> Iterator[bytes]:
-    """Yield a log as a trace for chrome://tracing and Perfetto: one process per log, microseconds from its start."""
+    """Yield a log as a trace for chrome://tracing and Perfetto.
+
+    The trace has one process per process log. Times are in microseconds since the start of the first process.
+    """
     names = [f"rank {stream.rank} {stream.host} {stream.process}" for stream in log.streams]
     processes = [TraceProcess(stream, names[stream], [own]) for stream, own in log.events.by("stream")]
     first_ns = min(stream.start_ns for stream in log.streams)
@@ -133,7 +146,7 @@ def chrome_trace(log: RunLog) -> Iterator[bytes]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that does not end a CSV field, and that no spreadsheet takes for a formula."""
+    """Return a text without commas and double quotes, which a spreadsheet program does not read as a formula."""
     line = one_line(text).replace(",", ";").replace('"', "'")
     return f"'{line}" if line.startswith(ACTIVE) else line
 
@@ -147,9 +160,10 @@ SMALL = 1e-3
 
 
 def rank_metrics(log: RunLog, clocks: Mapping[str, ClockBounds], rank: int | None) -> dict[str, Any]:
-    """Return for each rank its start relative to the first rank, its wall time by action, and its clock.
+    """Return for each rank the start relative to the first rank, the wall time, the time per action, and the clock.
 
-    If `rank` is given, only for that rank.
+    `clock` has the bounds by which the clock of the rank is ahead of the first rank's clock, or None if the bounds are
+    unknown. If `rank` is given, return only this rank.
     """
     ranks = log.ranks
     first_ns = min(stream.start_ns for stream in log.streams if stream.rank in ranks)
@@ -187,7 +201,10 @@ def action_tables(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Renderab
 
 
 def time_table(first: str, columns: Sequence[str]) -> Table:
-    """Return an empty table of numbers with a `first` column of names; a line end in a column's name stays."""
+    """Return an empty table with a column `first` for names, and with `columns` for numbers.
+
+    A heading in `columns` may contain a line break.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first, no_wrap=True, min_width=20)
     for name in columns:
@@ -196,7 +213,10 @@ def time_table(first: str, columns: Sequence[str]) -> Table:
 
 
 def _rows(name: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield an action's metrics, and those of its phases, epochs and ranks if it has several."""
+    """Yield pairs of a row name and metrics: the action, then its phases, epochs and ranks.
+
+    If an action has only one phase, epoch or rank, there is no separate row for this phase, epoch or rank.
+    """
     yield one_line(name), metrics
     by = metrics["by"]
     for phase, part in by["phase"].items():
@@ -228,7 +248,7 @@ def _number(value: float | None) -> str:
 
 
 def budget_table(ranks: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Yield the table of how the ranks spent their wall time."""
+    """Yield a table that shows how the ranks spent their wall time, and remarks on the starts and clocks of ranks."""
     table = time_table("seconds of the wall", ("mean", "share", "least", "rank", "most", "rank"))
     spent = {rank: {**each["spent_s"], "wall": each["wall_s"]} for rank, each in ranks.items()}
     names = dict.fromkeys(name for each in spent.values() for name in each if name not in (UNACCOUNTED, "wall"))
@@ -247,4 +267,5 @@ def budget_table(ranks: Mapping[str, Any]) -> Iterator[RenderableType]:
     wide = {rank: each["clock"]["high_s"] - each["clock"]["low_s"] for rank, each in ranks.items() if each["clock"]}
     if wide and (worst := max(wide, key=wide.__getitem__)) and wide[worst]:
         low, high = (1e3 * ranks[worst]["clock"][key] for key in ("low_s", "high_s"))
-        yield Text(f"clocks: rank {worst}'s is known least, between {low:+.3f} and {high:+.3f} ms of the first one's")
+        ahead = f"{low:+.3f} to {high:+.3f} ms ahead of the first rank's clock"
+        yield Text(f"the clock of rank {worst} is least certain: {ahead}")

@@ -1,6 +1,6 @@
-"""Tables of a profile of POSIX calls (`profile-<n>.npz`), and its parts compared with the system trace of the run.
+"""Make tables from a profile of POSIX calls (`profile-<n>.npz`), and compare it with the system trace of the run.
 
-A profile has several parts if the setting `profile.every` divides it.
+The setting `profile.every` divides a profile into several parts, which are compared one by one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from jobs.events import posix_window
 from jobs.events.posix_window import KINDS, OTHER, READ, SIZE_LIMITS, WRITTEN, Window
 from jobs.events.table import NS, Events, EventsError
 
-# 4 million calls, the default capacity of a profile, have 224 MB.
+# The maximum size of a profile. A profile with 4 million calls, which is the default capacity, has 224 MB.
 MOST_BYTES = 1 << 29
 MISSING, UNREADABLE, COUNTED = "profile missing", "profile unreadable", "counters only"
-# Upper edges of Darshan's bins, in words and in bytes.
+# The upper limits of Darshan's size bins: as texts in `SIZES`, in bytes in `EDGES`.
 SIZES = (*SIZE_LIMITS, "more")
 EDGES = (100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30)
 INTERVALS = 100
-# Maximum number of files, and of their calls, that are drawn call by call (the first ones).
+# The chart of single calls shows the first `FIRST_CALLS` calls on the first `FIRST_FILES` files.
 FIRST_FILES, FIRST_CALLS = 16, 600
 
 
 def read_profile(path: Path) -> Window:
-    """Return the profile in a file; raise TraceError if it is missing, damaged or larger than `MOST_BYTES`."""
+    """Return the profile in a file; raise TraceError if the file is missing, damaged or larger than `MOST_BYTES`."""
     try:
         window = posix_window.read_window(path, MOST_BYTES)
     except EventsError as error:
@@ -45,7 +45,10 @@ def read_profile(path: Path) -> Window:
 
 
 def calls_of_window(window: Window) -> Events:
-    """Return the calls within the window; raise TraceError if the profile has only counters."""
+    """Return the calls that begin and end within the profiled window.
+
+    Raises TraceError if the profile has only counters and no single calls.
+    """
     if window.calls is None:
         raise TraceError(COUNTED)
     within = (window.calls["start"] >= window.started_ns) & (window.calls["end"] <= window.ended_ns)
@@ -53,7 +56,11 @@ def calls_of_window(window: Window) -> Events:
 
 
 def size_shares(window: Window) -> pd.DataFrame:
-    """Return one row per size bin: the number of reads by bytes returned, of files by bytes read, and the shares."""
+    """Return one row per size bin: the number and the share of reads, and the number and the share of files.
+
+    A read belongs to the bin of the number of bytes that the read returned. A file belongs to the bin of the highest
+    offset that was read.
+    """
     rows = window.counters[window.counters["reads"] > 0]
     furthest = np.where(rows["bytes_read"] > 0, rows["max_byte_read"] + 1, 0)
     counts = {
@@ -65,7 +72,7 @@ def size_shares(window: Window) -> pd.DataFrame:
 
 
 def read_order(window: Window) -> pd.DataFrame:
-    """Return one row: the number of POSIX reads, and the shares of consecutive and of merely sequential ones."""
+    """Return one row: the number of POSIX reads, and the shares of consecutive reads and of other sequential reads."""
     reads, sequential, consecutive = window.read_order
     beyond = (sequential - consecutive) / max(1, reads)
     shares = {"consecutive": consecutive / max(1, reads), "sequential_only": beyond}
@@ -73,7 +80,7 @@ def read_order(window: Window) -> pd.DataFrame:
 
 
 def rates_over_time(window: Window) -> pd.DataFrame:
-    """Return one row per hundredth of the window: MB/s and calls/s of the calls that ended in it."""
+    """Return one row per hundredth of the window's time: MB/s and calls/s of the calls that ended in this interval."""
     every, edges = window.wall_s / INTERVALS, np.linspace(0, window.wall_s, INTERVALS + 1)
     own = calls_of_window(window)
     transfers = {kind: own.of("kind", kind) for kind in (READ, WRITTEN)}
@@ -87,7 +94,10 @@ def rates_over_time(window: Window) -> pd.DataFrame:
 
 
 def calls_on_first_files(window: Window) -> pd.DataFrame:
-    """Return one row per call on the first files that were read or written; `line` numbers the files from 0."""
+    """Return one row per call on the first files that were read or written.
+
+    The column `line` numbers the files from 0 in the order of their first calls.
+    """
     own = calls_of_window(window)
     in_order = own.at(np.argsort(own["start"], kind="stable"))
     files = list(dict.fromkeys(in_order["file"][in_order["kind"] != KINDS.index(OTHER)].tolist()))[:FIRST_FILES]
@@ -103,7 +113,7 @@ def calls_on_first_files(window: Window) -> pd.DataFrame:
 
 
 def read_parts(window: Window) -> pd.DataFrame:
-    """Return one row per part of the window with reads: `begin_s`, `elapsed_s` at its end, MB/s read."""
+    """Return one row per part of the window that has reads: start (`begin_s`), end (`elapsed_s`) and MB/s read."""
     edges = np.unique([0.0, *_seconds(window, np.array(window.marks, np.int64)), window.wall_s])
     reads = calls_of_window(window).of("kind", READ)
     read_mb = np.histogram(_seconds(window, reads["end"]), edges, weights=reads["bytes"])[0] / BYTES_PER_MB
@@ -125,9 +135,10 @@ FILES = ["profile_file", "trace_file"]
 
 
 def add_agreement(runs: pd.DataFrame, folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the runs with a column `AGREEMENT`: MB/s of the profile over MB/s of the trace, median over the parts.
+    """Return the runs with the column `AGREEMENT`: MB/s of the profile divided by MB/s of the system trace.
 
-    The runs are unchanged if no profile was divided; the value is missing if a file is missing or cannot be read.
+    The value is the median over the parts of the profile. The value is missing if the profile or the trace cannot be
+    read. The column is not added if the setting `profile.every` divided no profile.
     """
     if not {EVERY, *FILES} <= set(runs):
         return runs
@@ -148,13 +159,19 @@ def _agreement(row: Row, folder: Path) -> float:
 
 
 def profile_and_trace(row: Row, folder: Path) -> tuple[Window, system.ReadTrace]:
-    """Return a run's profile and trace from the folder of its cell; raise TraceError if one cannot be read."""
+    """Return the profile and the system trace of a run; raise TraceError if a file cannot be read.
+
+    `folder` is the folder of the run's cell, which has these files.
+    """
     profile, trace = (folder / str(row[name]).rpartition("/")[2] for name in FILES)
     return read_profile(profile), system.read_trace(trace)
 
 
 def compare_with_trace(profile: Window, trace: system.ReadTrace) -> pd.DataFrame:
-    """Return one row per part: `begin_s`, `elapsed_s` on the trace's clock, MB/s of both files, and their ratio."""
+    """Return one row per part of the profile: MB/s read by the profile, MB/s read by the trace, and their ratio.
+
+    `begin_s` and `elapsed_s` are the start and the end of the part, in seconds since the start of the trace.
+    """
     rows = read_parts(profile)
     started_s = profile.started_ns / 1e9
     begins, ends = (rows[name].to_numpy() + started_s for name in ("begin_s", "elapsed_s"))

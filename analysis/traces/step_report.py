@@ -1,6 +1,6 @@
-"""The times of a TensorFlow trace's steps and what other recordings say of them, as JSON and as text.
+"""Report how the steps in a TensorFlow trace spent their time, as JSON and as text.
 
-The other recordings are the run's POSIX calls, its time log and its system trace.
+A trace can be combined with the profile of POSIX calls, the time log and the system trace of the same run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_NAMED = 5
 
 
 def step_metrics(runtime: Runtime) -> dict[str, Any]:
-    """Return all metrics of a process's steps: seconds, over all steps and per step."""
+    """Return all metrics of the steps of one process: totals over all steps, and the metrics of each step."""
     times = category_times(runtime)
     steps, verdict = runtime.steps, input_bound(runtime, times)
     length = (steps.end - steps.start) / NS
@@ -69,21 +69,23 @@ def _uncategorised(runtime: Runtime) -> dict[str, Any]:
 
 
 def _words(verdict: InputBound) -> str:
-    """Return the verdict as a sentence."""
-    amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s of these steps ({percentage(verdict.share, 1)})"
+    """Return in words whether the steps are input-bound, and which remedies would save how much time."""
+    amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s ({percentage(verdict.share, 1)})"
     if verdict.share < LEAST:
-        return f"not input-bound: they waited for input in {amount}"
+        return f"not input-bound: the steps waited for input during {amount}"
     saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in verdict.named.items())
-    in_use = ". Prefetching is in use, and hides what it can" if verdict.has_prefetch else ""
-    return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}{in_use}"
+    in_use = ". The pipeline already prefetches" if verdict.has_prefetch else ""
+    remedies = f"Remedies and the time that they save: {saves or 'not known'}"
+    return f"input-bound: the steps waited for input during {amount}. {remedies}{in_use}"
 
 
 def operations_per_step(runtime: Runtime) -> dict[str, Any]:
-    """Return per step the four numbers of *TensorFlow Runtime Metadata Visualization*, by its definitions.
+    """Return four times per step, as *TensorFlow Runtime Metadata Visualization* defines them.
 
-    ``iteration_s``: from the start of the first operation to the end of the last; ``communication_elapsed_s``: the same
-    for operations that communicate; ``communication_s``: the union of these; ``computation_s``: the union of all
-    operations, including those that communicate.
+    ``iteration_s`` is the time from the start of the first operation to the end of the last operation.
+    ``communication_elapsed_s`` is the time from the start of the first communication operation to the end of the last
+    communication operation. ``communication_s`` is the time in which at least one communication operation runs.
+    ``computation_s`` is the time in which at least one operation of any kind runs.
     """
     steps, operations = runtime.steps, runtime.operations
     every, talking = operations.spans, operations.of("kind", COMMUNICATION).spans
@@ -96,7 +98,11 @@ def operations_per_step(runtime: Runtime) -> dict[str, Any]:
 
 
 def step_tables(metrics: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Yield a table whose rows add up to the steps, the four numbers, and the verdict."""
+    """Yield the report on the steps of one process for a terminal.
+
+    The report has a table of times per category, the four times of `operations_per_step`, and the verdict. The column
+    `spent` of the table adds up to the time of all steps.
+    """
     steps = "steps" if metrics["steps_marked"] else "span without marked steps"
     yield Text(
         f"{one_line(metrics['file'])}: {metrics['steps']} {steps}, {metrics['steps_s']:.3f} s;"
@@ -112,7 +118,7 @@ def step_tables(metrics: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table
     means = metrics["operations"]
     yield Text(
-        f"operations of a step, mean: iteration {number(means['iteration_s'])} s, computation"
+        f"mean times of a step's operations: iteration {number(means['iteration_s'])} s, computation"
         f" {number(means['computation_s'])} s, communication {number(means['communication_s'])} s"
         f" (elapsed {number(means['communication_elapsed_s'])} s)"
     )
@@ -125,38 +131,42 @@ def step_tables(metrics: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _window(metrics: Mapping[str, Any]) -> str:
-    """Return a sentence that says which part of the training was traced."""
+    """Return a sentence that names the traced part of the training."""
     window = metrics["window"]
     which = f", steps {window['first_step']} to {window['last_step']}" if metrics["steps_marked"] else ""
-    return f"this is a window of {number(window['span_s'])} s{which}, not the whole training: the rest may be otherwise"
+    span = f"{number(window['span_s'])} s{which}"
+    return f"the trace covers {span}, and not the whole training: other steps may spend their time differently"
 
 
 def _beside(metrics: Mapping[str, Any]) -> Iterator[str]:
     if calls := metrics.get("posix"):
         spent, called, rest = (number(calls[f"{name}_s"]) for name in ("operations", "calls", "neither"))
         yield (
-            f"{calls['operations']:,} read operations, {spent} s: {calls['calls']:,} POSIX calls with"
-            f" {calls['bytes'] / 1e6:,.1f} MB, {called} s; neither, {rest} s;"
-            f" {calls['calls_outside']:,} calls are in none"
+            f"{calls['operations']:,} read operations took {spent} s: {called} s in {calls['calls']:,} POSIX calls with"
+            f" {calls['bytes'] / 1e6:,.1f} MB, and {rest} s outside POSIX calls;"
+            f" {calls['calls_outside']:,} POSIX calls belong to no read operation"
         )
     if system := metrics.get("system"):
         moved_mb = sum(system["mb_of_each_step"])
-        yield f"{moved_mb:,.1f} MB in the steps by {one_line(system['source'])} of the system trace"
+        source = one_line(system["source"])
+        yield f"{moved_mb:,.1f} MB were read in the steps, by the counter {source} of the system trace"
     for action, times in metrics.get("timelog", {}).items():
         parts = ", ".join(f"{name} {number(each)}" for name, each in times.items() if each and name != "all")
-        yield f"during {one_line(action)}, {number(times['all'])} s: {parts or 'nothing'}"
+        took = f"the action {one_line(action)} took {number(times['all'])} s of the steps"
+        yield f"{took}, with seconds of: {parts or 'no category'}"
 
 
-MARKS = "campaign "  # prefix of a benchmark's own annotations, which are no operations
+MARKS = "campaign "  # prefix of the names of annotations by our benchmarks, which are not TensorFlow operations
 
 
 def join_calls(runtime: Runtime, profile: Window) -> dict[str, Any]:
-    """Return the time that read operations spent in POSIX calls, and the rest of their time (queues, copies, locks).
+    """Return the time that read operations spent in POSIX calls, and outside POSIX calls (queues, copies, locks).
 
-    A call belongs to an operation if its thread was in that operation from the start to the end of the call; the time
-    of nested operations counts once. TensorFlow and the kernel number threads differently: a kernel thread is matched
-    to the TensorFlow thread whose operations contain most of its calls. Raises TraceError if the profile has no single
-    calls, or is of another time.
+    A call belongs to an operation if the thread of the call was in this operation during the whole call. The time of
+    nested operations counts once. TensorFlow and the kernel number threads differently, so a kernel thread is matched
+    with the TensorFlow thread whose operations contain most calls of the kernel thread.
+
+    Raises TraceError if the profile has no single calls, or if the profile and the steps do not overlap in time.
     """
     own = posix.calls_of_window(profile)
     _meet(runtime, profile.started_ns / NS, profile.ended_ns / NS)
@@ -181,9 +191,10 @@ def join_calls(runtime: Runtime, profile: Window) -> dict[str, Any]:
 
 
 def _lines(reads: Events, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
-    """Return for each call the trace line whose reads contain it, and whether most calls of its thread lie there.
+    """Return for each call the trace line (TensorFlow thread) whose read operations contain the call, or -1.
 
-    Each line is compared only with the calls that begin during it.
+    Also return for each call whether this trace line contains most calls of the call's kernel thread. To save time, a
+    trace line is compared only with the calls that begin between its first and its last read operation.
     """
     _, thread = np.unique(thread, return_inverse=True)
     order = np.argsort(start, kind="stable")
@@ -203,9 +214,10 @@ def _lines(reads: Events, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
 
 
 def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
-    """Return for each action of a time log its seconds within the steps, in all and per category of operations.
+    """Return for each action of a time log the seconds that the action overlaps with the steps.
 
-    Raises TraceError if the log is of another time.
+    `all` has the total. Each other key is a category, with the seconds in which the action also overlaps with
+    operations of this category. Raises TraceError if the time log and the steps do not overlap in time.
     """
     steps, seconds = runtime.steps, {}
     if len(log.events):
@@ -220,9 +232,10 @@ def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
 
 
 def join_system(runtime: Runtime, trace: ReadTrace) -> dict[str, Any]:
-    """Return the MB that the system trace's counter counted in each step, interpolated between its samples.
+    """Return the MB that were read in each step, interpolated between the samples of the system trace.
 
-    Raises TraceError if the trace is of another time, or has no time.
+    Raises TraceError if the system trace and the steps do not overlap in time, or if the system trace has no Unix
+    times.
     """
     edges = np.stack(runtime.steps[1:], axis=1).ravel() / NS
     _meet(runtime, *(trace.began_s + float(trace.samples["elapsed_s"].iloc[place]) for place in (0, -1)))
@@ -232,4 +245,4 @@ def join_system(runtime: Runtime, trace: ReadTrace) -> dict[str, Any]:
 def _meet(runtime: Runtime, first_s: float, last_s: float) -> None:
     """Raise TraceError if no step overlaps the interval from `first_s` to `last_s` (Unix time)."""
     if last_s < runtime.steps.start.min() / NS or first_s > runtime.steps.end.max() / NS:
-        raise TraceError("it is not of the time of the steps")
+        raise TraceError("its times do not overlap with the steps of the trace")

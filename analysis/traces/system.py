@@ -1,4 +1,4 @@
-"""The system trace of a run, in the format of `dstat --output`, and the typical run of a cell, whose trace is drawn."""
+"""Read the system trace of a run (format of `dstat --output`), and select the run of a cell whose trace is drawn."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from analysis.statistics.medians import counted_runs
 from jobs.model.reading import MOST
 
 BYTES_PER_MB = 10**6
-# A day with a sample per tenth of a second has 150 MB.
+# The maximum size of a trace file. A trace of one day with a sample every 0.1 s has 150 MB.
 MOST_BYTES = 1 << 28
-# Counters of a local device (dstat's own name), of Lustre's client and of an NFS mount.
+# Prefixes of counter names: a local device (named as in dstat), a Lustre client and an NFS mount.
 STORAGE = ("dsk/", "llite/", "nfs/")
 PROCESS, EPOCH = "process", ("epoch", "epoch")
 MISSING = "trace missing"
@@ -33,31 +33,38 @@ SPOILT = UNREADABLE, SHORT, WITHOUT_READS = "trace unreadable", "trace too short
 
 
 class TraceError(Exception):
-    """An error of a trace that cannot be drawn; `str()` gives the reason in two or three words."""
+    """An error for a trace that cannot be drawn; `str()` gives the reason in a few words."""
 
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """The reads of a run, one row per interval: `elapsed_s` at its end, `read_mb_per_s` (may be missing), `phase`.
+    """The read rate of a run over time, from its system trace.
 
-    `source` is the name of the first storage counter if that has values, else of the counter of the process.
+    `samples` has one row per interval: the elapsed time at the end of the interval (`elapsed_s`), the read rate in the
+    interval (`read_mb_per_s`, may be missing) and the `phase` of the run. `source` is the name of the counter: the
+    first storage counter that has values, or else the counter of the process.
     """
 
     source: str
     samples: pd.DataFrame
-    began_s: float  # Unix time at which `elapsed_s` is 0
+    began_s: float  # the Unix time at which `elapsed_s` is 0, or 0.0 if the trace has no Unix times
 
     def mb_between(self, edges_s: Sequence[float]) -> NDArray[Any]:
-        """Return the MB read between consecutive Unix times `edges_s`, with a constant rate within each interval."""
+        """Return the MB read between each two consecutive Unix times in `edges_s`.
+
+        The read rate is assumed to be constant within an interval of the trace.
+        """
         spans, rates = self.samples["elapsed_s"].diff().fillna(0), self.samples["read_mb_per_s"].fillna(0)
         read = (spans * rates).cumsum()
         return np.diff(np.interp(np.asarray(edges_s) - self.began_s, self.samples["elapsed_s"], read))
 
 
 def read_trace(path: Path) -> ReadTrace:
-    """Return the trace in a file with two header rows (group, column); an empty group repeats the one to its left.
+    """Return the read rates in a system trace file.
 
-    Raises TraceError if the file is missing or is no such trace.
+    The file has two header rows: the groups of the columns, then the names of the columns. An empty field in the first
+    row means that the column belongs to the group on its left. Raises TraceError if the file is missing or has another
+    format.
     """
     with _trace_errors():
         table, columns = _table(path)
@@ -68,10 +75,11 @@ def read_trace(path: Path) -> ReadTrace:
 
 
 def read_written(path: Path, source: str, images: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the writes that a counter shows: `Trace.samples` with `written_mb_per_s`; raises as `read_trace` does.
+    """Return the write rates of the counter `source` over time: `elapsed_s`, `written_mb_per_s` and `phase`.
 
-    The writes of the counters `images`, of devices that lie on that of `source`, are subtracted, also if they reach
-    `source` later.
+    `images` names the counters of loop devices whose image files are on the device of `source`. The writes of these
+    counters are subtracted, because they are also counted on the device of `source`, possibly later. Raises TraceError
+    if the file is missing or has another format.
     """
     with _trace_errors():
         table, columns = _table(path)
@@ -94,7 +102,7 @@ def _trace_errors() -> Iterator[None]:
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
-    """Return the rows of a trace, and the index of each column by (group, name)."""
+    """Return the rows of a trace file, and a mapping from (group, name) of a column to the index of the column."""
     text = read_content(path, MOST_BYTES).decode()
     groups, names = itertools.islice(csv.reader(io.StringIO(text)), 2)
     names_of_columns = list(zip(pd.Series(groups).replace("", None).ffill(), names, strict=True))
@@ -104,7 +112,7 @@ def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
 
 def _samples(table: pd.DataFrame, columns: Mapping[tuple[str, str], int], **rates: pd.Series[float]) -> pd.DataFrame:
     elapsed = table[columns["elapsed", "s"]].astype("float64")
-    if len(elapsed) < 2 or not elapsed.is_monotonic_increasing:  # noqa: PLR2004 - an interval has two ends
+    if len(elapsed) < 2 or not elapsed.is_monotonic_increasing:  # noqa: PLR2004 - one interval needs two samples
         raise TraceError(SHORT)
     samples = pd.DataFrame({"elapsed_s": elapsed, **rates})
     if ((samples < 0) | (samples > MOST)).any(axis=None):
@@ -113,7 +121,10 @@ def _samples(table: pd.DataFrame, columns: Mapping[tuple[str, str], int], **rate
 
 
 def _first_read(table: pd.DataFrame, columns: dict[tuple[str, str], int]) -> tuple[str, pd.Series[float]]:
-    """Return the name and rates of the dataset's storage counter (the first column), else those of the process."""
+    """Return the name and the read rates of the first counter that has values.
+
+    The storage counter of the dataset, which is the first storage column, is tried before the counter of the process.
+    """
     storage = [group for group, name in columns if name == "read" and group.startswith(STORAGE)]
     first = [min(storage, key=lambda group: columns[group, "read"])] if storage else []
     for source in (*first, PROCESS):
@@ -124,9 +135,10 @@ def _first_read(table: pd.DataFrame, columns: dict[tuple[str, str], int]) -> tup
 
 
 def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Row]:
-    """Return for each cell the run with the median runtime; if their number is even, the lower of the middle two.
+    """Return for each cell the valid measured run with the median runtime.
 
-    A run has the columns that a chart needs, and those of `more` that exist.
+    If a cell has an even number of runs, return the faster of the two runs in the middle. Each run is a dictionary with
+    the columns that a chart needs. Columns named in `more` are added if `runs` has them.
     """
     names = ["run", "wall_s", *(name for name in ("trace_file", *more) if name in runs)]
     good = counted_runs(runs, names).sort_values(["cell", "wall_s", "run"])
@@ -134,7 +146,7 @@ def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, R
     return {row["cell"]: row for row in rows_of(good[position == (size - 1) // 2])}
 
 
-def samples_of_cells(  # noqa: PLR0913 - what samples are made of
+def samples_of_cells(  # noqa: PLR0913 - all parameters are needed to make the table
     cells: pd.DataFrame,
     typical: Mapping[str, Row],
     folders: Mapping[str, Path],
@@ -143,14 +155,18 @@ def samples_of_cells(  # noqa: PLR0913 - what samples are made of
     *,
     read: Callable[[Row, Row, Path], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Return the table of a chart over time; a cell without a trace has one row, whose `status` gives the reason.
+    """Return the table of a chart over time, which has one row per sample of each cell's trace.
+
+    A cell without a readable trace has a single row, and the column `status` of this row gives the reason.
 
     Parameters
     ----------
-    of_cell, of_trace
-        The columns of the cell, repeated in each of its rows, and the columns of its trace.
+    of_cell
+        The columns of the cell, which are repeated in each row of the cell.
+    of_trace
+        The columns of the trace.
     read
-        The function that returns the samples, given the cell's row, its run and the path of the trace.
+        A function that returns the samples, given the row of the cell, the run and the path of the trace.
     """
     nothing = {name: math.nan if name.endswith(("elapsed_s", "mb_per_s")) else None for name in of_trace}
     parts = []
@@ -167,12 +183,15 @@ def samples_of_cells(  # noqa: PLR0913 - what samples are made of
 
 
 def any_trace(frame: pd.DataFrame) -> bool:
-    """Return whether a chart has a trace to show, or one that cannot be read and must be reported."""
+    """Return whether a chart is made, because some cell has a trace that can be drawn or that cannot be read.
+
+    A trace that cannot be read must be reported in the table of the chart.
+    """
     return bool(frame["status"].isin(["done", *SPOILT]).any())
 
 
 def has_trace(folder: Path, run: Row) -> bool:
-    """Return whether a run has a trace and the file exists in the folder of its cell."""
+    """Return whether a run names a trace file, and this file exists in the folder of the cell."""
     return isinstance(run["trace_file"], str) and os.path.lexists(_trace(folder, run))
 
 
@@ -185,5 +204,8 @@ def _of_run(row: Row, run: Row) -> dict[str, Any]:
 
 
 def _trace(folder: Path, run: Row) -> Path:
-    """Return the path of the trace: only the file name is used, so that no record points outside its folder."""
+    """Return the path of a run's trace file.
+
+    Only the last part of the recorded path is used, so that a record cannot name a file outside its own folder.
+    """
     return folder / str(run["trace_file"]).rpartition("/")[2]

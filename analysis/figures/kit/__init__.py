@@ -1,1 +1,1 @@
-"""Functions that all figures share: panels, style, drawing, saving."""
+"""Functions that all figures use: captions, panels, colours, drawing and saving."""

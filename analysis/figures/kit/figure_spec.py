@@ -1,4 +1,4 @@
-"""A figure before it is drawn (`FigureSpec`), and the text of its caption."""
+"""Describe a figure before it is drawn (`FigureSpec`), and write the caption of the figure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from analysis.statistics.selection import saving_in_words, setting_sort_key
 from analysis.text import DAGGER, DASH
 from jobs.judging.intervals import interval_of_median
 
-# Limits of what a reader can take in: figures of one kind (one per set of settings), and values along one axis.
+# A report has at most `MOST_SETS` figures of one kind, one figure per set of settings, and an axis has at most
+# `MOST_VALUES` values, because a reader cannot survey more.
 MOST_SETS = 12
 MOST_VALUES = {"storage": 12, "threads": 32, "batch_size": 24, "prefetch": 6, "target": 16}
-# From so many runs on a whisker is the interval of the median: of fewer runs it would be their minimum and maximum.
+# If a cell has at least this number of runs, its whisker is the interval of the median. With fewer runs, the interval
+# would be the range from minimum to maximum.
 RUNS_OF_INTERVAL = 6
-# {column of a chart: metric of a run}
+# The metric of a run for each column of a chart that has another name than the metric.
 RENAMED = {"runtime_s_": "wall_s", "checkpoint_s_": "snapshot_blocked_s"}
 
 
 @dataclass(frozen=True, eq=False)
 class FigureSpec:
-    """One figure before it is drawn: its file name, its words, its numbers, and the function that draws them.
+    """One figure before it is drawn: its file stem, title, caption, table of numbers, and the function that draws it.
 
-    The function takes the table (a row without numbers shows its status, if it has a place), the title and the caption.
+    `function` takes the table, the title and the caption. For a row without numbers, the function writes the status of
+    the cell in the figure, if the figure has a place for this cell.
     """
 
     stem: str
@@ -46,11 +49,11 @@ class FigureSpec:
         return self.frame[(self.frame["status"] != "done") & (self.frame["cell"] != "")]
 
     def drawn(self) -> Figure:
-        """Draw the figure."""
+        """Return the drawn figure."""
         return self.function(self.frame, self.title, self.caption)
 
 
-def figure_specs(  # noqa: PLR0913, PLR0917 - what a figure is made of
+def figure_specs(  # noqa: PLR0913, PLR0917 - all parameters are needed to describe a figure
     stem: str,
     title: str,
     function: Callable[[pd.DataFrame, str, str], Figure],
@@ -63,24 +66,33 @@ def figure_specs(  # noqa: PLR0913, PLR0917 - what a figure is made of
     worth: Callable[[pd.DataFrame], bool] = lambda frame: bool((frame["status"] == "done").any()),
     sizes: bool = False,
 ) -> list[FigureSpec]:
-    """Return one figure per set of cells that is worth a figure; of more than `MOST_SETS` those with most done cells.
+    """Return one figure per set of cells.
+
+    A set without a done cell gets no figure. If there are more than `MOST_SETS` sets, the sets with most done cells get
+    a figure.
 
     Parameters
     ----------
     stem
-        Name of the figure's files; with several sets, a suffix of the settings that distinguish them follows.
+        The name of the figure's files. If there are several sets, a suffix with the distinguishing settings follows.
+    title
+        The title of all figures.
+    function
+        The function that draws a figure from the table, the title and the caption.
     sets
         The cells of each set of settings.
     drawn
-        Returns the chart's table from the cells of a set, with their `status`.
+        A function that returns the table of the chart from the cells of a set. The table has a column `status`.
     what
-        Returns the caption's first sentences from the settings, the shown cells and the chart's table.
-    always, hidden
-        Settings that a caption names always; settings that it never names, even if they distinguish sets.
+        A function that returns the first sentences of the caption from the settings, the shown cells and the table.
+    always
+        Settings that a caption always names.
+    hidden
+        Settings that a caption never names, even if the settings distinguish sets.
     worth
-        Says whether a chart's table is worth a figure; a set without a done cell gives none.
+        A function that returns whether a figure is made from the table of a chart.
     sizes
-        Whether the cells may have data sets of several sizes.
+        Whether the cells of a set may have datasets of several sizes.
     """
     done_cells = {key: number for key, cells in sets.items() if (number := int((cells["status"] == "done").sum()))}
     most_done = (
@@ -113,7 +125,10 @@ def figure_specs(  # noqa: PLR0913, PLR0917 - what a figure is made of
 
 
 def thin_out_axes(cells: pd.DataFrame, axes: Iterable[str] = tuple(MOST_VALUES)) -> tuple[pd.DataFrame, list[str]]:
-    """Return the cells at `MOST_VALUES` evenly spaced values per axis at most, and words on each axis that was cut."""
+    """Return the cells at no more than `MOST_VALUES` evenly chosen values of each axis.
+
+    Also return a phrase for each axis on which values were left out.
+    """
     cuts = []
     for name in axes:
         values, most = sorted(set(cells[name]), key=setting_sort_key) if name in cells else [], MOST_VALUES[name]
@@ -125,17 +140,17 @@ def thin_out_axes(cells: pd.DataFrame, axes: Iterable[str] = tuple(MOST_VALUES))
 
 
 def sentence_on_cut(cuts: Sequence[str]) -> str:
-    """Return the caption's sentence on the part that is drawn and the place of the rest; empty if all is drawn."""
+    """Return a sentence for the caption that tells what was left out of the figure, or `""` if all cells are drawn."""
     return f" Drawn are {' and '.join(cuts)}; the medians of all are in tables/medians.csv." if cuts else ""
 
 
 def caption(
     facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str, *, sizes: bool = False
 ) -> str:
-    """Return the caption: the statistic (`what`), the settings, the hosts and the software.
+    """Return the caption of a figure: the sentences `what`, the settings, the hosts and the software.
 
-    It also says why the cells cannot be compared, if they differ (`sizes`: data sets of several sizes are allowed), or
-    that some were judged by looser checks than their site's.
+    The caption also has a warning if the cells cannot be compared, or if cells were judged by looser checks than the
+    checks of the site. If `sizes` is true, cells may have datasets of several sizes.
     """
     hosts, versions = _listed(shown["host"]), _listed(shown["tensorflow"])
     where = f"Host{'s' * (',' in hosts)} {hosts}" if hosts else "Host unknown"
@@ -149,9 +164,10 @@ def caption(
 
 
 def sentences_on_statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "") -> str:
-    """Return the caption's sentences on the statistic: the number of runs, the meaning of whiskers and dagger.
+    """Return sentences for the caption on the number of runs and on the meaning of bars, whiskers and daggers.
 
-    `what` names the unstable metric if it is not the one that is drawn.
+    `mark` is the word for what shows a median (bar or point). If the figure does not draw the metric whose spread makes
+    a cell unstable, `what` names this metric.
     """
     few, many = int(shown["n_valid"].min()), int(shown["n_valid"].max())
     if many == 1:
@@ -160,7 +176,7 @@ def sentences_on_statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "
     ends, many_runs = f"min{DASH}max", "the interval of the median"
     if many >= RUNS_OF_INTERVAL:
         ends = f"({many_runs})" if few >= RUNS_OF_INTERVAL else f"({ends}; from {RUNS_OF_INTERVAL} runs on {many_runs})"
-    # Rounded down: what is claimed must hold.
+    # The probability is rounded down, so that the caption does not claim more than is true.
     sure = math.floor(10_000 * min(map(_confidence, {*shown["n_valid"]} - {1}))) / 100
     words = f"Median of valid runs ({count}); whiskers {ends} hold the true median with p ≥ {sure:g} %."
     words += " A single run has none." if few == 1 else ""
@@ -169,15 +185,16 @@ def sentences_on_statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "
 
 
 def _confidence(n: int) -> float:
-    """Return the probability that the whisker of n independent runs holds the true median."""
+    """Return the probability that the whisker of n independent runs contains the true median."""
     whisker = interval_of_median(range(n)) if n >= RUNS_OF_INTERVAL else None
     return whisker.confidence if whisker else 1 - 2.0 ** (1 - n)
 
 
 def add_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) -> FigureSpec:
-    """Return the spec with the interval of the median (`_low`, `_high`) of each `_min`, where cells have enough runs.
+    """Return the spec with the interval of the median in its table, for cells that have enough runs.
 
-    A column that is no metric of a run is named in `RENAMED`, or else is the figure of merit of its cell.
+    For each column `<name>_min`, the columns `<name>_low` and `<name>_high` are added. A column that has no metric's
+    name is renamed by `RENAMED`. A column that is not in `RENAMED` either has the main metric of its cell.
     """
     frame = spec.frame
     names = [name.removesuffix("min") for name in map(str, frame) if name == "min" or name.endswith("_min")]
@@ -200,19 +217,19 @@ def add_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) -> 
 
 
 def caption_of_runs(mark: str = "bar") -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
-    """Return a function that returns the caption's sentences on the statistic and the number of runs."""
+    """Return a function that returns sentences for the caption on the statistic and on the number of runs and cells."""
     return lambda _, shown, _frame: f"{sentences_on_statistic(shown, mark)} {sentence_on_counts(shown)}"
 
 
 def caption_of_checkpoints(key: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
-    """Return the caption's sentences on the statistic of a figure of checkpoints and on how they were saved."""
+    """Return sentences for the caption of a figure about checkpoints: the statistic, and how checkpoints were saved."""
     words = sentences_on_statistic(shown, what="runtime's ")
     counts, saving = sentence_on_counts(shown), saving_in_words(key.facts, shown)
     return f"{words} Of a run, the median of its checkpoints. {counts} {saving}"
 
 
 def sentence_on_counts(shown: pd.DataFrame) -> str:
-    """Return the caption's sentence on the number of runs and cells of a whole figure."""
+    """Return a sentence for the caption with the number of runs and cells in the whole figure."""
     runs, cells = int(shown["n_valid"].sum()), len(shown)
     return f"{runs} run{'s' * (runs > 1)} of {cells} cell{'s' * (cells > 1)}."
 

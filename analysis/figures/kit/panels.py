@@ -1,4 +1,4 @@
-"""Parts of a figure that all share: the grid of panels, title, caption, legend, bars, whiskers and numbers."""
+"""Draw the parts that all figures have: panels, title, caption, legend, bars, lines, whiskers and numbers."""
 
 from __future__ import annotations
 
@@ -32,27 +32,32 @@ from analysis.text import DAGGER, JOINT, UP, three_digits, visible
 Panels = tuple[Figure, Sequence[Artist]]
 
 IN_A_ROW = 4
-# End of the y axis over the highest bar, so that the bar's number has room.
+# The end of the y axis divided by the height of the highest bar, so that the number above the bar has enough space.
 HEADROOM = 1.16
 TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("\N{MICRO SIGN}s", 1e-6))
 POINTS_PER_INCH = 72
-# Points.
+# Font sizes in points.
 CAPTION_SIZE, TITLE_SIZE, NUMBER_SIZE = 6.5, 9.0, 6.5
-# Height of a line of numbers, and of the gap between a point and its number: points.
+# The height of a line of numbers, and the height of the gap between a point and its number, in points.
 NUMBER_LINE, OVER_POINT = 8.0, 4.0
-# Share of the figure's width that the title and the caption take.
+# The width of the title and of the caption, as a fraction of the figure's width.
 WORDS_WIDTH = 0.97
-# Most letters of a caption, and of a line of a panel's title: "optane (emulated)" fits between its neighbours.
+# The maximum number of characters in a caption, and in a line of a panel's title. With this limit, "optane (emulated)"
+# does not overlap the titles of the panels beside it.
 LONGEST, PANEL_LETTERS = 4000, 19
-# Inches per additional line of the caption, and of the title or legend.
+# The additional height of a figure, in inches, for each further line of the caption, and of the title or legend.
 CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
-# Dashes on both sides of the bar, so that its top and its whisker stay in sight; a dotted line joins them.
+# A published value is drawn as two dashes beside the bar, joined by a dotted line, so that the top of the bar and its
+# whisker stay visible.
 PUBLISHED: dict[str, Any] = {"color": "black", "linewidth": 1.6}
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
 def with_frame(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
-    """Return a function that draws a figure with title, legend and caption in our style; `draw` draws the panels."""
+    """Return a function that draws a complete figure with title, legend and caption, in the style of all figures.
+
+    `draw` draws the panels, and returns the figure and the entries of the legend.
+    """
 
     @wraps(draw)
     def drawn(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -65,7 +70,7 @@ def with_frame(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame
     return drawn
 
 
-def storage_panels(  # noqa: PLR0913 - what panels have in common
+def storage_panels(  # noqa: PLR0913 - all parameters are properties of the panels
     frame: pd.DataFrame,
     wide: float,
     high: float = 1.75,
@@ -74,9 +79,10 @@ def storage_panels(  # noqa: PLR0913 - what panels have in common
     top: float | None = None,
     one_scale: bool = True,
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a figure with one panel (`wide` x `high` inches) per storage, and each panel with its rows of the frame.
+    """Return a figure with one panel per storage, and pairs of a panel and the storage's rows in the frame.
 
-    `labels` are those of the x and y axis; `top` is the end of the y axis.
+    A panel has the size `wide` x `high` inches. `labels` are the labels of the x axis and of the y axis. `top` is the
+    upper end of the y axis. If `one_scale` is true, all panels have the same y axis.
     """
     storages = list(dict.fromkeys(frame["storage"]))
     figure, grid = panel_grid(len(storages), IN_A_ROW, (wide, high), 3.6, sharey=one_scale)
@@ -94,7 +100,10 @@ def storage_panels(  # noqa: PLR0913 - what panels have in common
 def panel_grid(
     count: int, in_a_row: int, size: tuple[float, float], least: float, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure, at least `least` inches wide, with `count` panels of `size` inches, `in_a_row` per row."""
+    """Return a figure with `count` panels, and the panels. A row of the figure has `in_a_row` panels.
+
+    A panel has the `size` (width, height) in inches. The figure is at least `least` inches wide.
+    """
     across, down = min(count, in_a_row), math.ceil(count / in_a_row)
     figure = Figure(figsize=(max(least, 0.9 + across * size[0]), 1.25 + size[1] * down))
     grid = list(figure.subplots(down, across, squeeze=False, **shared).flat)
@@ -104,7 +113,10 @@ def panel_grid(
 
 
 def time_panels(panes: int, highest: float, longest: float, label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `panes` panels below each other: rates up to `highest` over seconds up to `longest`."""
+    """Return a figure with `panes` panels below each other, and the panels, for rates over time.
+
+    The y axis ends above the rate `highest`, and the x axis ends at `longest` seconds.
+    """
     figure = Figure(figsize=(6.0, 1.25 + 1.3 * panes))
     grid = list(figure.subplots(panes, 1, sharex=True, sharey=True, squeeze=False).flat)
     grid[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
@@ -116,19 +128,19 @@ def time_panels(panes: int, highest: float, longest: float, label: str) -> tuple
 
 
 def time_axis(axes: Axes, label: str, longest_s: float) -> None:
-    """Label an x axis of seconds, and its ticks, in the unit that suits its longest time: s, ms or µs."""
+    """Label a time axis and its ticks in s, ms or µs, depending on the longest time of the axis."""
     unit, size_s = next((each for each in TIME_UNITS if longest_s >= each[1] / 10), TIME_UNITS[-1])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda time_s, _: f"{time_s / size_s:g}"))
     axes.set_xlabel(f"{label} ({unit})")
 
 
 def write_reason(axes: Axes, words: str) -> None:
-    """Write above a panel, at the right, why it or a part of it is empty."""
+    """Write above a panel, at the right, the reason why the panel or a part of the panel is empty."""
     axes.set_title(words, loc="right", fontsize=7, fontweight="normal", color="0.4")
 
 
 def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
-    """Write the storage above its panel, with the storage's hosts if the figure has several hosts."""
+    """Write the name of the storage above its panel. If the figure has several hosts, also write the hosts."""
     hosts = ", ".join(sorted(set(cells["host"]) - {""}))
     title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
     parts = [title] if len(title) <= PANEL_LETTERS else title.split(" (", 1)
@@ -136,35 +148,38 @@ def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
 
 
 def storage_fill(row: Row) -> str:
-    """Return the colour of a row's storage."""
+    """Return the colour of the storage in a row."""
     return storage_colours.look_of_storage(row["storage_name"]).color
 
 
 def set_categories(axes: Axes, values: Sequence[int | str]) -> None:
-    """Put values on the x axis as categories, the first at 0."""
+    """Label the x axis with values as categories at the positions 0, 1, 2 and so on."""
     axes.set_xticks(range(len(values)), [str(each) for each in values])
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.65, len(values) - 0.35)
 
 
 def wrap_name(name: str, letters: int = 14) -> str:
-    """Return a name broken into lines of at most `letters` letters; the default fits below a bar."""
+    """Return a name with line breaks, in lines of at most `letters` characters. The default fits below a bar."""
     return textwrap.fill(name, letters)
 
 
 def write_gap(axes: Axes, x: float, status: str) -> None:
-    """Write the status of a cell without a number in the place of its bar."""
+    """Write the status of a cell without a number at the position where the bar of the cell would be."""
     axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)
 
 
 def write_number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
-    """Write a number a little above a point."""
+    """Write a number slightly above the point `at`."""
     place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom", "annotation_clip": False, "in_layout": False} | keys
     axes.annotate(text, at, textcoords="offset points", ha="center", size=NUMBER_SIZE, linespacing=0.95, **place)
 
 
 class _Stack(NamedTuple):
-    """The numbers that share one line or more above a place, from top to bottom; places in points of the panel."""
+    """The numbers that are written below each other above one position, from top to bottom.
+
+    `x` and `y` are the position in points, measured from the lower left corner of the panel.
+    """
 
     x: float
     y: float
@@ -172,26 +187,28 @@ class _Stack(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The numbers line by line; equal ones once."""
+        """The numbers as lines of text. If all numbers are equal, the text has only one line."""
         lines = [each.get_text() for each in self.numbers]
         return "\n".join(lines if len(set(lines)) > 1 else lines[:1])
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height, points."""
+        """The width and the height of the text in points."""
         lines = self.text.split("\n")
         return max(_points(line, NUMBER_SIZE) for line in lines), NUMBER_LINE * len(lines)
 
     def covers(self, right: _Stack) -> bool:
-        """Return whether this stack overlaps its neighbour on the right."""
+        """Return whether the text of this stack overlaps the text of the next stack on the right."""
         (wide, high), (other_wide, other_high) = self.size, right.size
         return right.x - self.x < (wide + other_wide) / 2 and -other_high < right.y - self.y < high
 
 
 def stack_numbers(figure: Figure) -> None:
-    """Join numbers above one place that would overlap: line by line above the highest, in the order of their points.
+    """Rearrange the numbers in all panels of a figure so that they do not overlap.
 
-    The y axis gets room for what is joined. Where stacks side by side overlap, all numbers of the panel are turned.
+    Numbers that would overlap above one position are joined into one text above the highest point, in the order of
+    their points. The y axis is extended so that this text fits. If joined texts side by side overlap, all numbers of
+    the panel are rotated by 90 degrees.
     """
     turned = {axes: any(one.covers(other) for one, other in pairwise(_stacks(axes))) for axes in figure.axes}
     for axes in figure.axes:
@@ -209,7 +226,10 @@ def stack_numbers(figure: Figure) -> None:
 
 
 def _stacks(axes: Axes) -> list[_Stack]:
-    """Return the numbers above the points of a panel from left to right, those that would overlap as one stack."""
+    """Return the numbers above the points of a panel from left to right.
+
+    Numbers that would overlap above one position are one stack.
+    """
     axes.autoscale_view()
     to_points = axes.transScale + axes.transLimits + Affine2D().scale(*_points_of(axes))
     numbers = [text for text in axes.texts if isinstance(text, Annotation) and text.get_verticalalignment() == "bottom"]
@@ -225,21 +245,27 @@ def _stacks(axes: Axes) -> list[_Stack]:
 
 
 def _points_of(axes: Axes) -> tuple[float, float]:
-    """Return about the width and height of a panel in points; the layout, which is done once, comes later."""
+    """Return the approximate width and height of a panel in points.
+
+    The exact size is known only after the layout, which is computed later.
+    """
     box, figure = axes.get_position(), axes.get_figure(root=True)
     wide, high = figure.get_size_inches() if figure else (0.0, 0.0)
     return box.width * wide * POINTS_PER_INCH, box.height * high * POINTS_PER_INCH
 
 
 def draw_whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
-    """Draw the whiskers of a metric for all rows at these x positions; in one call, because a call is slow."""
+    """Draw the whiskers of a metric for all rows at the x positions `places`.
+
+    All whiskers are drawn with one call of `errorbar`, because each call is slow.
+    """
     middle = [row[figure] for row in rows]
     low, high = zip(*(whisker_ends(row, figure) for row in rows), strict=True) if rows else ((), ())
     ends = np.subtract([middle, high], [low, middle])
     axes.errorbar(places, middle, ends, **WHISKER, zorder=zorder)
 
 
-def draw_bars(  # noqa: PLR0913 - what a bar shows
+def draw_bars(  # noqa: PLR0913 - all parameters are properties of the bars
     axes: Axes,
     places: Sequence[float],
     rows: Sequence[Row],
@@ -252,22 +278,28 @@ def draw_bars(  # noqa: PLR0913 - what a bar shows
     dash: tuple[float, float] = (0.01, 0.13),
     n: bool = False,
 ) -> None:
-    """Draw a row's bar, whisker, median and published mark at its x position; where it has no number, its status.
+    """Draw for each row a bar with a whisker, the median as a number, and the mark of the published value.
+
+    If a row has no number, the status of the cell is written instead of a bar.
 
     Parameters
     ----------
+    places
+        The x positions of the rows.
     metric
-        The column of the bars' heights; those of the whiskers are beside it.
+        The column with the heights of the bars. The whiskers are in the columns `<metric>_min`, `<metric>_max` and so
+        on.
     fill
-        Returns the colour of a row's bar.
+        A function that returns the colour of a row's bar.
     published
-        The column of the published values, if there is one.
+        The column with the published values, or `""`.
     crossed
-        The column of heights at which the caller draws a line across the bars, which leaves their numbers free.
+        The column with the heights at which the caller draws a line across each bar. The numbers are written where such
+        a line does not cross them.
     dash
-        Where a published mark begins and ends, from a side of its bar outwards.
+        The start and the end of the dashes of a published mark, measured outwards from the side of the bar.
     n
-        Whether the number of runs stands below each median.
+        Whether the number of runs is written below each median.
     """
     drawn = [(x, row) for x, row in zip(places, rows, strict=True) if not math.isnan(row[metric])]
     for x, row in zip(places, rows, strict=True):
@@ -285,7 +317,10 @@ def draw_bars(  # noqa: PLR0913 - what a bar shows
 
 
 def _published_mark(axes: Axes, x: float, height: float, dash: tuple[float, float]) -> None:
-    """Draw dashes on both sides of a bar and dots between; a mark above the axis is a number below an arrow."""
+    """Draw the mark of a published value: dashes on both sides of a bar, joined by a dotted line.
+
+    If the value is above the end of the axis, write an arrow and the value instead.
+    """
     top, (inner, outer) = axes.get_ylim()[1], dash
     if height > top:
         write_number(axes, (x, top), f"{UP}\n{three_digits(height)}", xytext=(0, -1), va="top")
@@ -295,11 +330,11 @@ def _published_mark(axes: Axes, x: float, height: float, dash: tuple[float, floa
 
 
 def published_sign(label: str) -> Line2D:
-    """Return the legend's entry for published marks."""
+    """Return the entry of the legend for the marks of published values."""
     return Line2D([], [], label=label, **PUBLISHED, dashes=(3, 3.5))
 
 
-def draw_line(  # noqa: PLR0913, PLR0917 - what a line shows
+def draw_line(  # noqa: PLR0913, PLR0917 - all parameters are properties of the line
     axes: Axes,
     places: Sequence[float],
     rows: Sequence[Row],
@@ -309,9 +344,9 @@ def draw_line(  # noqa: PLR0913, PLR0917 - what a line shows
     *,
     n: bool = False,
 ) -> None:
-    """Draw the medians of a metric as points on a line (of this matplotlib style), with whiskers and daggers.
+    """Draw the medians of a metric as points on a line, with whiskers and daggers.
 
-    `n`: whether the number of runs stands above each point.
+    `style` is the line style of matplotlib. If `n` is true, the number of runs is written above each point.
     """
     draw_whiskers(axes, places, rows, metric)
     axes.plot(places, [row[metric] for row in rows], linestyle=style, **_line_look(look))
@@ -322,7 +357,7 @@ def draw_line(  # noqa: PLR0913, PLR0917 - what a line shows
 
 
 def line_sign(label: str, look: StorageLook) -> Line2D:
-    """Return the legend's entry for a line."""
+    """Return the entry of the legend for a line with this look."""
     return Line2D([], [], label=label, **_line_look(look))
 
 
@@ -331,54 +366,66 @@ def _line_look(look: StorageLook) -> dict[str, Any]:
 
 
 def axis_top(frame: pd.DataFrame, *columns: str, headroom: float = HEADROOM) -> float:
-    """Return the end of a y axis with room for the numbers above the highest value of these columns; above 0."""
+    """Return the upper end of a y axis, so that the numbers above the highest value of these columns fit.
+
+    The end is always greater than 0.
+    """
     ends = [upper_ends(frame, name.removesuffix("_max")) if name.endswith("_max") else frame[name] for name in columns]
     return (max(float(each.fillna(0).max()) for each in ends) or 1.0) * headroom
 
 
 def upper_ends(frame: pd.DataFrame, figure: str) -> pd.Series[float]:
-    """Return the upper ends of the whiskers of a metric, as `whisker_ends` has them."""
+    """Return for each row the upper end of the whisker of a metric, as in `whisker_ends`."""
     largest = frame[f"{figure}_max"]
     return frame[f"{figure}_high"].fillna(largest) if f"{figure}_high" in frame else largest
 
 
 def whisker_ends(row: Row, figure: str) -> tuple[float, float]:
-    """Return the ends of a metric's whisker: the interval of the median if the row has it, else minimum and maximum."""
+    """Return the lower and the upper end of a metric's whisker.
+
+    These are the ends of the median's interval. If the row has no interval, these are the minimum and the maximum.
+    """
     low, high = row.get(f"{figure}_low", math.nan), row.get(f"{figure}_high", math.nan)
     return (row[f"{figure}_min"], row[f"{figure}_max"]) if math.isnan(low) else (low, high)
 
 
 def number_height(axes: Axes, top: float, mark: float, *, n: bool) -> float:
-    """Return the height at which a bar's number stands: its whisker's top, or the mark if that would cross it there."""
-    height = (0.12 if n else 0.06) * axes.get_ylim()[1]  # of the number
+    """Return the height at which the number of a bar is written.
+
+    This is the top of the whisker. If the line at the height `mark` would cross the number there, this is `mark`.
+    """
+    height = (0.12 if n else 0.06) * axes.get_ylim()[1]  # the height of the number itself
     return mark if top < mark < top + height else top
 
 
 def median_text(row: Row, figure: str, *, n: bool) -> str:
-    """Return a median as text, with a dagger if the cell is unstable, and with its number of runs if `n`."""
+    """Return a median as text, with a dagger if the cell is unstable, and with the number of runs if `n` is true."""
     text = f"{three_digits(row[figure])}{dagger_if_unstable(row)}"
     return f"{text}\n{runs_text(row)}" if n else text
 
 
 def dagger_if_unstable(row: Row) -> str:
-    """Return a dagger if the cell is unstable, else nothing."""
+    """Return a dagger if the cell is unstable, or else `""`."""
     return DAGGER if row["unstable"] is True else ""
 
 
 def runs_text(row: Row) -> str:
-    """Return the number of valid runs of a cell, as it stands beside its median."""
+    """Return the number of valid runs of a cell as text, for example `n=5`."""
     return f"n={row['n_valid']}"
 
 
 def needs_run_counts(shown: pd.DataFrame) -> bool:
-    """Return whether the cells differ in their number of runs, so that each bar must show its own."""
+    """Return whether the cells have different numbers of runs, so that each bar must show its number of runs."""
     return len(set(shown["n_valid"])) > 1
 
 
 def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
-    """Add the title, below it the legend, and at the foot the caption; the figure becomes higher by their lines."""
+    """Add the title and the legend at the top of a figure, and the caption at the bottom.
+
+    The height of the figure increases by the height of the additional lines.
+    """
     wide = figure.get_figwidth()
-    # Words are joined, so that no line ends between a word and its number or a number and its unit.
+    # No-break spaces join a word and its number, or a number and its unit, so that no line break separates them.
     joined = re.sub(rf" (?=[\d≥%])|(?<=[\d{DAGGER}]) (?=[a-z])", JOINT, words)
     foot = wrap_text(joined, wide * WORDS_WIDTH, CAPTION_SIZE).replace(JOINT, " ")
     head = wrap_text(title, wide * WORDS_WIDTH, TITLE_SIZE)
@@ -403,7 +450,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
 
 
 def wrap_text(words: str, wide: float, size: float) -> str:
-    """Return a text broken into lines of at most `wide` inches, as measured at the letter size in points."""
+    """Return a text with line breaks, in lines of at most `wide` inches at the font size `size` in points."""
     words = visible(words if len(words) <= LONGEST else f"{words[:LONGEST]}\N{HORIZONTAL ELLIPSIS}")
     space = _points("n n", size) - 2 * _points("n", size)
     lines: list[list[str]] = [[]]
@@ -418,12 +465,12 @@ def wrap_text(words: str, wide: float, size: float) -> str:
 
 
 def legend_columns(labels: Sequence[str], wide: float) -> int:
-    """Return the number of columns with which a legend fits into `wide` inches, at least 1."""
+    """Return the largest number of columns with which a legend fits into `wide` inches, at least 1."""
     size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
     beside = size * (rcParams["legend.handlelength"] + rcParams["legend.handletextpad"])
     widths = [beside + _points(label, size) for label in labels]
     for columns in range(len(labels), 1, -1):
-        taken = sum(max(each) for each in np.array_split(widths, columns))  # as matplotlib fills them
+        taken = sum(max(each) for each in np.array_split(widths, columns))  # matplotlib fills columns in this way
         if taken + size * rcParams["legend.columnspacing"] * (columns - 1) <= wide * POINTS_PER_INCH:
             return columns
     return 1
@@ -431,5 +478,8 @@ def legend_columns(labels: Sequence[str], wide: float) -> int:
 
 @cache
 def _points(text: str, size: float) -> float:
-    """Return the width of a drawn text in points, at a letter size in points; cached, because it takes milliseconds."""
+    """Return the width of a drawn text in points at the font size `size` in points.
+
+    Results are cached, because measuring a text takes milliseconds.
+    """
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0

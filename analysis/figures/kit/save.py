@@ -1,6 +1,6 @@
-"""Charts as bytes, for their files and as SVG of the page, and all writing of files by the analysis.
+"""Render figures as PDF, PNG and SVG, and write all files of the analysis.
 
-Files are written whole or not at all, and the same content gives the same bytes.
+A file is either written completely or not changed at all. Equal content gives equal bytes.
 """
 
 from __future__ import annotations
@@ -33,50 +33,56 @@ from analysis.processes import Helpers, spread_jobs
 from analysis.spreadsheet import frame_as_csv
 from analysis.text import without_illegal_html
 
-# 10 % more bytes than by zlib's default level, in two thirds of the time.
+# The compression level of PNG files. A file has 10 % more bytes than with zlib's default level, but is written in two
+# thirds of the time.
 PNG_LEVEL = 3
-# These font tables place glyphs, which matplotlib has done already; to subset them takes most of a PDF's time.
-# matplotlib passes no option on, and fontTools may rename this list: then a PDF only takes longer.
+# These font tables determine the positions of glyphs, which matplotlib has already computed. Without these tables a PDF
+# is written much faster. matplotlib has no option for fontTools, so fontTools' private list is changed. If fontTools
+# renames this list, a PDF only takes longer.
 with suppress(AttributeError):
     Options._drop_tables_default += ["GDEF", "GPOS", "GSUB", "kern"]  # noqa: SLF001
 
 
 def save_figure(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
-    """Write a figure as `<stem>.pdf` and `.png`, and the table that it shows as `<stem>.csv`; return the paths."""
+    """Write a figure as `<stem>.pdf` and `<stem>.png`, and its table as `<stem>.csv`; return the paths."""
     return write_files(file_contents(figure, drawn, stem), folder, stem)
 
 
 def file_contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]:
-    """Return the content of a figure's files by their endings: PDF, PNG, and the table that it shows as CSV."""
-    # Outside the context the fonts would be Type 3 again; without a date the bytes repeat.
+    """Return the contents of a figure's files by file extension: the figure as PDF and PNG, and its table as CSV."""
+    # The style sheet is also needed for rendering, because matplotlib otherwise embeds Type 3 fonts. The PDF gets no
+    # creation date, so that equal figures give equal bytes.
     with storage_colours.style_sheet():
         pdf = render_figure(figure, "pdf", {"CreationDate": None, "Title": stem})
-        figure.set_layout_engine("none")  # the layout is done: to repeat it takes as long as drawing
+        figure.set_layout_engine("none")  # the layout is not computed again, which would take as long as drawing
         png = render_figure(figure, "png", {"Software": None, "Title": stem})
     return {".pdf": pdf, ".png": png, ".csv": frame_as_csv(drawn)}
 
 
 def require_own_folders(home: Path, *names: str) -> None:
-    """Raise AnalysisError if `home` or one of `names` in it exists and is no folder.
+    """Raise AnalysisError if `home`, or a path `home/<name>` for a name in `names`, exists and is no folder.
 
-    A link in `home` is refused too: the folder behind it is not ours to replace.
+    A path `home/<name>` must not be a symbolic link either, because files in the linked folder may not be replaced.
     """
     for place in (home, *(home / name for name in names)):
         linked = place != home and place.is_symlink()
         if linked or (place.exists() and not place.is_dir()):
-            hint = "remove or rename it, or name another place: --out DIR"
+            hint = "remove or rename it, or choose another output folder with --out DIR"
             raise AnalysisError(f"{place} is {'a link' if linked else 'no folder'}", hint)
 
 
 def write_files(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
-    """Write `<stem><ending>` for each ending and content in `files`; return the paths."""
+    """Write one file `<stem><extension>` for each item of `files`; return the paths.
+
+    `files` maps a file extension to the content of the file.
+    """
     return [write_file(folder / f"{stem}{ending}", content) for ending, content in files.items()]
 
 
 def render_figure(figure: Figure, ending: str, metadata: dict[str, str | None]) -> bytes:
-    """Return the bytes of a figure in one format."""
+    """Return the bytes of a figure in the format `ending`: `pdf`, `png` or `svg`."""
     buffer = io.BytesIO()
-    # Not by `savefig`: with a layout engine it draws everything twice.
+    # `Figure.savefig` is not used, because it draws a figure with a layout engine twice.
     if ending == "pdf":
         FigureCanvasPdf(figure).print_pdf(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
         return buffer.getvalue()
@@ -90,28 +96,29 @@ def render_figure(figure: Figure, ending: str, metadata: dict[str, str | None]) 
 
 
 def export_file(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -> Path:
-    """Write a file that the user named, as `write_file` does; never replace one of the files in `read`.
+    """Write a file that the user named, with `write_file`, but never replace a file in `read`.
 
-    Raises AnalysisError: the file is in `read`, its folder does not exist, or it cannot be written.
+    Raises AnalysisError if the file is in `read`, if its folder does not exist, or if the file cannot be written.
     """
     if path.exists() and any(each.exists() and path.samefile(each) for each in read):
-        raise AnalysisError(f"{path} is a file of this very command", "name another file to write")
+        raise AnalysisError(f"the output file {path} is also an input file of this command", "name another output file")
     if not path.parent.is_dir():
-        raise AnalysisError(f"there is no folder {path.parent}", "make it, or name a folder that is there")
-    return write_file(path, content, "name a file in another place, or make room in this one")
+        raise AnalysisError(f"there is no folder {path.parent}", "make it, or name a folder that exists")
+    return write_file(path, content, "name a file in another folder, or free space on this file system")
 
 
 def write_file(
     path: Path,
     content: bytes | Iterable[bytes],
-    hint: str = "name another place (--out DIR, --junit FILE), or make room in this one",
+    hint: str = "choose another output path (--out DIR, --junit FILE), or free space on this file system",
 ) -> Path:
-    """Write a whole file or leave the old one unchanged: temporary file, fsync, rename, fsync of the folder.
+    """Write a file completely, or leave an existing file unchanged if an error occurs; return the path.
 
-    Raises AnalysisError: the folder cannot be written, or `path` is a device, a pipe or a folder.
+    The content is written to a temporary file, which is then renamed. The file and its folder are flushed with fsync.
+    Raises AnalysisError if the folder cannot be written, or if `path` is a device, a pipe or a folder.
     """
     if path.exists() and not path.is_file():
-        raise AnalysisError(f"{path} is there and is no file", "name a file, or one that is not there yet")
+        raise AnalysisError(f"{path} exists and is no file", "name a file, or a path that does not exist yet")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, content)
@@ -141,37 +148,40 @@ def _replace(path: Path, content: bytes | Iterable[bytes]) -> None:
 
 
 def _umask() -> int:
-    """Return the process's umask; mkstemp ignores it and makes files private."""
+    """Return the umask of this process, which is needed because `mkstemp` makes files that only the user can read."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-# Text stays text: it can be searched and copied, and takes a quarter of the bytes of outlines. Verdana is as wide as
-# DejaVu Sans (both descend from Bitstream Vera), and others are narrower.
+# The SVG contains texts and no outlines of letters, so that a reader can search and copy the texts. Texts also need
+# only a quarter of the bytes of outlines. If a machine does not have DejaVu Sans, Verdana is used, which is equally
+# wide. Other fonts are narrower.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 def inline_svg(figure: Figure, name: str, label: str) -> Markup:
-    """Return a figure as an `<svg>` element, the same bytes each time.
+    """Return a figure as an `<svg>` element for the report page. Equal figures give equal bytes.
 
-    The SVG has no title and caption (the page shows them as text), no style sheet (it would act on the whole page) and
-    no metadata. The page sets the size; `--points` is the width at which the letters are as large as on paper.
+    The SVG has no title and no caption, because the page shows them as text. The SVG has no style sheet, because a
+    style sheet would apply to the whole page. The page sets the size of the SVG. The CSS variable `--points` has the
+    width at which letters are as large as on paper.
 
     Parameters
     ----------
     figure
-        A figure by `panels.with_frame` after `file_contents`, so that its layout is done; title and caption are hidden.
+        A figure made by `panels.with_frame`. `file_contents` must have been called before, because it computes the
+        layout. The title and the caption of the figure are hidden by this function.
     name
-        The prefix of all ids in the SVG.
+        The prefix of all ids in the SVG, so that ids of several figures on the page differ.
     label
         The description of the figure for readers who cannot see it.
     """
     above, below = _without_words(figure)
     with storage_colours.style_sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         drawn = render_figure(figure, "svg", {"Date": None})
-    root = ET.fromstring(without_illegal_html(drawn.decode()))  # noqa: S314 - our own drawing
+    root = ET.fromstring(without_illegal_html(drawn.decode()))  # noqa: S314 - matplotlib made this XML
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{{{SVG}}}metadata", f"{{{SVG}}}style"):
@@ -184,11 +194,14 @@ def inline_svg(figure: Figure, name: str, label: str) -> Markup:
     root.attrib |= {"viewBox": box, "role": "img", "aria-label": label, "style": f"--points: {wide:g}"}
     ET.register_namespace("", SVG)
     ET.register_namespace("xlink", XLINK)
-    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 - our own drawing
+    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 - matplotlib made this XML
 
 
 def _without_words(figure: Figure) -> tuple[float, float]:
-    """Hide the title and the caption; return the free shares of the figure's height above and below."""
+    """Hide the title and the caption of a figure.
+
+    Return the free space above and below the panels, as fractions of the figure's height.
+    """
     caption, *titles = figure.texts
     titles += [legend.get_title() for legend in figure.legends]
     to_shares = figure.transFigure.inverted()
@@ -200,7 +213,10 @@ def _without_words(figure: Figure) -> tuple[float, float]:
 
 
 def _rename(element: ET.Element, name: str) -> None:
-    """Prefix the element's id, and every id in its references, with a name; add fonts that other machines have."""
+    """Add a prefix to the id of an SVG element and to all ids to which the element refers.
+
+    Also add fonts for machines that do not have DejaVu Sans.
+    """
     for key, value in element.attrib.items():
         if key == "id":
             element.set(key, f"{name}-{value}")
@@ -210,13 +226,17 @@ def _rename(element: ET.Element, name: str) -> None:
             element.set(key, value.replace("url(#", f"url(#{name}-").replace("'DejaVu Sans'", FONTS))
 
 
-# Fewer figures than this are drawn in this process: to start others takes as long.
+# Helper processes draw figures only if there are at least this many figures. To draw fewer figures takes less time than
+# to use helper processes.
 WORTH_PROCESSES = 6
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn figure: the bytes of its files by their endings, and its SVG for the page (empty if not shown there)."""
+    """A drawn figure: the contents of its files by file extension, and the SVG for the report page.
+
+    `inline` is empty if the page does not show the figure.
+    """
 
     files: Mapping[str, bytes]
     inline: Markup
@@ -225,16 +245,19 @@ class Drawing:
 def draw_all(
     specs: Sequence[FigureSpec], within_page: int, helpers: Helpers
 ) -> AbstractContextManager[Iterator[Drawing]]:
-    """Return a context with the drawn figures (by `processes.spread_jobs`), the first `within_page` also as SVG."""
+    """Return a context manager that yields the drawn figures, which are drawn by several processes (`spread_jobs`).
+
+    The first `within_page` figures also get an SVG for the report page.
+    """
     return spread_jobs(partial(draw_one, specs, within_page), range(len(specs)), WORTH_PROCESSES, helpers)
 
 
 def draw_one(specs: Sequence[FigureSpec], within_page: int, place: int) -> Drawing:
-    """Return the drawing of figure number `place`; its SVG has no title and caption: the page shows them as text."""
+    """Return the drawing of the figure with the index `place`, with an SVG if the index is below `within_page`."""
     spec = specs[place]
     figure = spec.drawn()
     files = file_contents(figure, spec.frame, spec.stem)
     drawing = Drawing(files, inline_svg(figure, spec.stem, spec.title) if place < within_page else Markup())
     del figure
-    gc.collect()  # its parts refer to each other: only this frees them before the next figure is drawn
+    gc.collect()  # frees the figure before the next figure is drawn: parts of a figure refer to each other
     return drawing

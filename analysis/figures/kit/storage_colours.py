@@ -1,4 +1,4 @@
-"""The colour and the marker of each storage, the same in every figure, and the style sheet."""
+"""Choose the colour and the marker of each storage for all figures, and set the style sheet of figures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ SHEET = Path(__file__).with_name("figure.mplstyle")
 
 @dataclass(frozen=True)
 class StorageLook:
-    """Colour and marker of one storage; there are both, so that no reader depends on the colour alone."""
+    """The colour and the marker of one storage.
+
+    Storages differ in the marker too, because some readers cannot distinguish the colours.
+    """
 
     color: str
     marker: str
 
 
-# Okabe and Ito's palette, safe for the colour blind (https://jfly.uni-koeln.de/color/); Lustre is gray as in
-# the paper.
+# The colours are from the palette of Okabe and Ito, which colour-blind readers can distinguish
+# (https://jfly.uni-koeln.de/color/). Lustre is gray, as in the paper.
 KNOWN = {
     "hdd": StorageLook("#E69F00", "o"),
     "ssd": StorageLook("#56B4E9", "s"),
@@ -39,7 +42,10 @@ MARKERS = ("P", "X", "<", ">", "h")
 
 
 def look_of_storage(storage: str) -> StorageLook:
-    """Return the look of a storage; it depends only on the storage's name, not on the others in the figure."""
+    """Return the colour and the marker of a storage.
+
+    The look depends only on the name of the storage, so a storage looks the same in all figures.
+    """
     name = plain_storage_name(storage)
     if name in KNOWN:
         return KNOWN[name]
@@ -49,9 +55,10 @@ def look_of_storage(storage: str) -> StorageLook:
 
 @contextmanager
 def style_sheet() -> Iterator[None]:
-    """Set our style sheet for drawing and saving figures in a `with` block; the user's own matplotlibrc is ignored.
+    """Use the style sheet `SHEET` for drawing and saving figures in a `with` block, and ignore the user's matplotlibrc.
 
-    A letter that the font lacks is drawn as a box, without a warning: the tables and the page show the letter.
+    A character that the font does not have is drawn as a box without a warning, because the tables and the report page
+    show this character.
     """
     with matplotlib.style.context(SHEET, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"(?s)Glyph .* missing from font")

@@ -171,4 +171,4 @@ def test_after_a_campaign_only_what_was_measured_is_told(holds, tmp_path, capsys
         analysis([str(folder)])
         out = capsys.readouterr().out
         assert chien2018.GAIN.text not in out
-        assert ("more are not measured here, or of the paper's own devices" in out) == (folder == holds)
+        assert ("more claims are not measured here, or are about the paper's own devices" in out) == (folder == holds)

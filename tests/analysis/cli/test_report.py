@@ -74,7 +74,8 @@ def test_a_figure_that_the_records_no_longer_give_is_removed_and_named_and_that_
     figures = sorted(path.name for path in (campaign / "figures").glob("fig4*.pdf"))
     assert "fig4.pdf" not in figures
     assert len(figures) == 2
-    assert "removed figures that the records no longer give: fig4.csv, fig4.pdf, fig4.png" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "removed old figures, which are not made from the present records: fig4.csv, fig4.pdf, fig4.png" in said
     assert (campaign / "figures" / "fig4-mine.png").read_bytes() == b"mine"
 
 

@@ -90,10 +90,10 @@ def test_a_phase_or_an_epoch_has_no_budget(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--epoch", "7"], "no event is left"),
-        (["--budget", "--rank", "2"], "rank 2 has no log here"),
-        (["--budget", "--phase", "train"], "--budget does not take --phase"),
-        (["none"], "none'\n\nhint: name a file that is there"),
+        (["--epoch", "7"], "the logs have no event of the phase, epoch and rank"),
+        (["--budget", "--rank", "2"], "no FILE is a log of rank 2"),
+        (["--budget", "--phase", "train"], "--budget cannot be combined with --phase"),
+        (["none"], "none'\n\nhint: name a file that exists"),
         (["odd"], "odd, line 1: it is no time log\n\nhint: take files of jobs.events.TimeLog"),
     ],
 )
@@ -130,7 +130,7 @@ def test_epochs_that_are_not_shown_are_told_of(files, capsys, monkeypatch):
     monkeypatch.setattr(action_times, "MOST_EPOCHS", 1)
 
     assert main(["timelog", *files]) == 0
-    assert "of each action at most 1 epochs are shown; --epoch N gives any other" in capsys.readouterr().err
+    assert "at most 1 epochs of each action are listed; to list another epoch, use --epoch N" in capsys.readouterr().err
     assert main(["timelog", *files, "--epoch", "1"]) == 0
     assert "epochs" not in capsys.readouterr().err
 
@@ -158,7 +158,7 @@ def test_no_file_of_the_command_is_replaced_and_no_folder_is_made(words, files, 
 
     assert main(["timelog", *files, *words]) == 2
     said = capsys.readouterr().err
-    assert ("a file of this very command" in said) != ("there is no folder none\n\nhint: make it" in said)
+    assert ("is also an input file of this command" in said) != ("there is no folder none\n\nhint: make it" in said)
     assert ((tmp_path / "0.timelog").read_bytes(), (tmp_path / "none").exists()) == (before, False)
 
 
@@ -169,9 +169,9 @@ def test_what_is_missing_or_uncertain_is_said(tmp_path, capsys):
     assert timelog.main(files) == 0
 
     said = capsys.readouterr().err
-    assert "38 of 40 ranks have no log here (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)" in said
-    assert "rank 1, process 10: the time of day moved by +0.005 s against the clock of the log" in said
-    assert "no barrier bounds how far clocks of nodes are apart" in said
+    assert "the logs of 38 of 40 ranks are missing (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)" in said
+    assert "rank 1, process 10: the system clock moved by +0.005 s relative to the monotonic clock of the log" in said
+    assert "no barrier limits how much the clocks of nodes differ" in said
 
 
 @pytest.mark.parametrize(("moved", "told"), [(MS, False), (MS + 1, True), (-MS - 1, True)])
@@ -179,7 +179,7 @@ def test_a_time_of_day_that_moved_by_more_than_a_millisecond_is_said(moved, told
     file = stream(tmp_path / "log", [event("read", 0, 9)], realtime_ns=REALTIME - moved)
 
     assert timelog.main([str(file)]) == 0
-    assert (f"the time of day moved by {moved / 1e9:+.3f} s" in capsys.readouterr().err) is told
+    assert (f"the system clock moved by {moved / 1e9:+.3f} s" in capsys.readouterr().err) is told
 
 
 def test_clocks_that_went_apart_are_said_to_have_and_the_one_that_is_known_least_is_named(tmp_path, capsys):
@@ -191,8 +191,8 @@ def test_clocks_that_went_apart_are_said_to_have_and_the_one_that_is_known_least
     assert timelog.main(files) == 0
 
     said = capsys.readouterr()
-    assert "clocks went apart by 2.500 ms meanwhile, or some barrier is not one of all ranks" in said.err
-    assert "clocks: rank 1's is known least, between +0.000 and +2.500 ms of the first one's" in said.out
+    assert "the clocks of nodes drifted apart by 2.500 ms during the run, or some rank did not wait" in said.err
+    assert "the clock of rank 1 is least certain: +0.000 to +2.500 ms ahead of the first rank's clock" in said.out
 
 
 def test_what_is_shorter_than_a_millisecond_is_written_with_its_power_and_a_log_of_no_sizes_with_dashes(

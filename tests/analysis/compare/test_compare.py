@@ -332,7 +332,7 @@ def test_half_a_match_is_wrong_usage(names, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["a", "b", "--match", names])
 
-    assert "is not A_STORAGE:B_STORAGE" in capsys.readouterr().err
+    assert "does not have the form A_STORAGE:B_STORAGE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rate", "code"), [(100.0, 2), (50.0, 1)])

@@ -37,7 +37,7 @@ def test_a_failed_write_leaves_the_old_file_whole_and_no_other(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("pipe", "is there and is no file"), ("none/a", "there is no folder"), ("read", "is a file of this very")],
+    [("pipe", "exists and is no file"), ("none/a", "there is no folder"), ("read", "is also an input file of this")],
 )
 def test_what_is_exported_takes_the_place_of_no_pipe_and_of_nothing_that_was_read_and_makes_no_folder(
     tmp_path, name, why

@@ -234,7 +234,7 @@ TAMPERED = {
     "AU of rank 0, epoch 2": in_block("0_output.json", "au", lambda au: au + 0.1),
     "AU of rank 1, epoch 2": in_block("1_output.json", "compute", lambda steps: [each * 1.002 for each in steps]),
     "rank 2, epoch 2: its AU and its samples/s": in_block("2_output.json", "throughput", lambda rate: rate * 1.01),
-    "rank 3, epoch 2: it has steps of": in_block("3_output.json", "proc", lambda steps: [each + 0.1 for each in steps]),
+    "rank 3, epoch 2: its steps took": in_block("3_output.json", "proc", lambda steps: [each + 0.1 for each in steps]),
     "ranks have an epoch 4": ("0_output.json", lambda value: value.update({"4": value["3"]})),
 }
 

@@ -260,7 +260,8 @@ def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(ca
     page = unescape(str(cells.median_tables(results_of(*made))))
     texts = (printed, tables.medians_markdown(table, runs), page)
     assert [text.count(f"{said} with others; {CURE_OF_LOOSER}") for text in texts] == [1] * 3
-    assert "local, ssd are one device, dsk/sda: what differs between them is not the storage" in printed
+    one_device = "local, ssd are one device, dsk/sda: differences between these cells are not caused by the storage"
+    assert one_device in printed
 
 
 def test_what_is_set_aside_is_named_with_its_cure_and_without_any_record_left_it_ends(capsys):
@@ -291,9 +292,9 @@ def test_as_many_cells_that_figures_lack_are_named_as_can_be_read(capsys, monkey
 
     assert capsys.readouterr().err.splitlines() == [
         "note: fig4 does not show c0: failed", "note: fig4 does not show c1: failed",
-        *["note: nor do figures show 1 more cells, which are in tables/medians.md"] * more,
-        "note: removed figures that the records no longer give: a, b",
-        "note: no figure is drawn: Figs 4 and 5 need a done cell of micro; that of toy needs a done cell",
+        *["note: 1 more cells are in no figure; tables/medians.md lists all cells"] * more,
+        "note: removed old figures, which are not made from the present records: a, b",
+        "note: no figure is drawn: Figs 4 and 5 need a done cell of micro; the chart of toy needs a done cell",
     ]  # fmt: skip
 
 

@@ -206,7 +206,7 @@ def test_a_long_csv_and_a_large_drawing_are_linked_and_not_carried(monkeypatch, 
 
     link = "figures/fig4.csv" if beyond else f"data:text/csv;charset=utf-8;base64,{base64.b64encode(csv).decode()}"
     assert Page(made).all("href") == [link, "figures/fig4.pdf", "figures/fig4.png"]
-    assert ("<svg>" in made, "Too large for this page; it stands in figures/fig4.pdf." in made) == (
+    assert ("<svg>" in made, "This figure is too large for the page. See figures/fig4.pdf." in made) == (
         not beyond,
         bool(beyond),
     )
@@ -326,7 +326,7 @@ def test_each_command_that_was_given_stands_once_as_it_can_be_pasted(tmp_path):
     requests = [
         {"utc": f"2026-11-2{n}", "words": each, "cells": ["x"] * 1000 ** (n - 1)} for n, each in enumerate(words, 1)
     ]
-    contents = {"": "There is no campaign.json beside", "[]": "cannot be read: it ", "{": "cannot be read: it ",
+    contents = {"": "The commands are unknown, because", "[]": "cannot be read: it ", "{": "cannot be read: it ",
                 '{"schema": 1, "tool": "", "requests": []}': "campaign.json holds no commands."}  # fmt: skip
     for content, told in contents.items():
         if content:

@@ -129,5 +129,5 @@ def test_of_many_epochs_the_first_are_shown(tmp_path, monkeypatch):
 def test_an_action_that_is_not_there_exposes_nothing(tmp_path):
     log = read_logs([stream(tmp_path / "log", [event("read", 0, 5)])])[0]
 
-    with pytest.raises(AnalysisError, match="there is no action 'Train'"):
+    with pytest.raises(AnalysisError, match="the logs have no action 'Train'"):
         Definitions(log, "Train")

@@ -129,7 +129,7 @@ def test_the_command_joins_what_a_run_left(tmp_path, capsys):
     assert main([*words[:1], "--posix", str(tmp_path / "none.npz")]) == 2
     assert "profile missing\n\nhint: name files of the same run" in capsys.readouterr().err
     assert main([words[0], *words]) == 2
-    assert "these are joined with one trace" in capsys.readouterr().err
+    assert "--posix, --timelog and --system need exactly one trace" in capsys.readouterr().err
 
 
 def test_the_command_joins_a_time_log_and_a_system_trace(tmp_path, capsys):
@@ -148,4 +148,5 @@ def test_the_command_joins_a_time_log_and_a_system_trace(tmp_path, capsys):
     assert found["system"] == {"source": "dsk/vda", "mb_of_each_step": [pytest.approx(8.0)]}
     assert main(words) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "8.0 MB in the steps by dsk/vda of the system trace during load, 0.000120 s: read 0.0000500" in told
+    assert "8.0 MB were read in the steps, by the counter dsk/vda of the system trace" in told
+    assert "the action load took 0.000120 s of the steps, with seconds of: read 0.0000500" in told

@@ -164,7 +164,7 @@ def test_a_window_is_said_not_to_be_the_training(tmp_path, capsys):
 
     assert main(["trace", str(path)]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "a window of 0.000290 s, steps 5 to 7, not the whole training" in told
+    assert "the trace covers 0.000290 s, steps 5 to 7, and not the whole training" in told
 
 
 def test_a_snapshot_behind_the_step_costs_it_nothing():
