@@ -156,7 +156,7 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
 
 def _add_profile(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     modes = ("counters",) if benchmark.kind == "program" else MODES
-    parser.add_argument("--profile", type=Path, help="file for a profile of the POSIX calls (python -m analysis profile)")
+    parser.add_argument("--profile", type=Path, help="file for a profile of POSIX calls (python -m analysis profile)")
     parser.add_argument("--profile-mode", choices=modes, default=modes[0], help="record every call, or sums per file")
     if benchmark.kind != "program":
         parser.add_argument("--tensorflow", type=Path, help="file for the profile of TensorFlow's profiler")
@@ -192,7 +192,7 @@ def _add_accelerator(parser: argparse.ArgumentParser, benchmark: Benchmark) -> N
 
 
 def _add_snapshots(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots; the snapshots stay there")
+    parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots, which stay there")
     about = (
         "slow storage to which the snapshots are copied (then --checkpoint is a burst buffer): a folder, or a bucket,"
         " https://HOST/BUCKET/PREFIX"

@@ -34,7 +34,7 @@ __all__ = ["BurstBuffer"]
 _VERBS = {
     "drain": "Copy all snapshots that are only on FAST to SLOW.",
     "list": "Print one line per copy of a snapshot: name, state, folder and faults.",
-    "restore": "Print the folder of the newest complete snapshot, after reading and comparing every byte of the snapshot.",
+    "restore": "Find the newest complete snapshot by reading and comparing every byte, and print its folder.",
     "clear": "Remove the snapshots of a finished training from FAST and SLOW; all other files stay.",
 }
 
@@ -69,7 +69,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         options = verbs.add_parser(verb, help=about, description=about)
         options.add_argument("fast", metavar="FAST", help="folder on the fast storage")
         options.add_argument("slow", metavar="SLOW", help="folder on the slow storage, or https://HOST/BUCKET/PREFIX")
-    verbs.choices["clear"].add_argument("--gone", action="store_true", help="clear only SLOW, because FAST no longer exists")
+    verbs.choices["clear"].add_argument("--gone", action="store_true", help="clear only SLOW; FAST no longer exists")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     verbs.choices["list"].add_argument("--verify", action="store_true", help="also read every file of every snapshot")
     return parser.parse_args(argv)

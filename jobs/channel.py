@@ -34,7 +34,7 @@ class ClosedError(OSError):
 
 
 class LargeMessageError(ValueError):
-    """Raised for a message whose JSON is too large. Such a message is not sent, because the receiver would refuse it."""
+    """Raised for a message whose JSON is too large; such a message is not sent, because the receiver would refuse."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a message has {size:,} bytes of JSON, and {limit:,} are allowed")

@@ -183,7 +183,8 @@ def _below_peak_together(run: Run, peak: Peak, limits: Limits) -> Check:
     check = below_peak(run, peak, limits)
     if check["passed"]:
         return check
-    return check | {"passed": None, "message": f"{check['message']} with the readers of one rank; this run had several ranks"}
+    message = f"{check['message']} with the readers of one rank; this run had several ranks"
+    return check | {"passed": None, "message": message}
 
 
 def began_together(run: Run, limits: Limits) -> Check:

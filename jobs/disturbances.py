@@ -3,7 +3,7 @@
 Delays are found by samples of the threads. The kernel counts the requests to a device, but not which process made a
 request; it counts the fetched bytes for each process. So the number of read requests of other programs has two upper
 bounds: the number of blocks in the bytes that other programs read, and the number of requests that remain after one
-request for each extent of the run's own files. If a run writes nothing, all writes and flushes belong to other programs.
+request for each extent of the run's own files. If a run writes nothing, other programs made all writes and flushes.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class NotInstalledError(JobError, ModuleNotFoundError):
         need = f", and benchmark={','.join(benchmarks)} needs it" if benchmarks else ""
         super().__init__(
             f"{name} is not installed{need}",
-            "pip install 'tfio-campaign[tensorflow]'; stall, feed, benchmark=command and benchmark=baseline work without",
+            "pip install 'tfio-campaign[tensorflow]'; stall, feed, benchmark=command and benchmark=baseline work"
+            " without TensorFlow",
         )
 
 

@@ -56,7 +56,7 @@ def main() -> None:
         if function:
             getattr(imported_module, function)()
     gc.collect()
-    # Without the freeze, garbage collection in a child takes tenths of a second and copies the pages of 300,000 objects.
+    # Without `freeze`, garbage collection in a child takes tenths of a second and copies the pages of 300,000 objects.
     gc.freeze()
     with contextlib.suppress(ClosedError):
         requester.send({"ready": True})
@@ -102,7 +102,8 @@ class _Child:
 def forked_children(request: dict[str, Any], requester: Channel) -> Iterator[list[dict[str, Any]]]:
     """Run one request for at most ``timeout_s``, and yield one answer for each child process.
 
-    All processes of the children are killed at the end. A child that has sent its complete result counts as successful, whatever its exit code is.
+    All processes of the children are killed at the end. A child that has sent its complete result counts as successful,
+    whatever its exit code is.
     """
     started = time.perf_counter()
     children: list[_Child] = []

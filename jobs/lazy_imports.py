@@ -1,4 +1,4 @@
-"""Import TensorFlow, numpy and h5py only at their first use, because commands such as a list of benchmarks need none."""
+"""Import TensorFlow, numpy and h5py only at their first use, because not all commands need these packages."""
 
 from __future__ import annotations
 

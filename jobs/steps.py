@@ -35,7 +35,7 @@ _NOTHING = nullcontext()
 
 
 def step_window(text: str) -> tuple[int, float]:
-    """Return the first and the last step of a range such as ``5-15`` or ``all``; raise ValueError for any other text."""
+    """Return the first and the last step of a range (``5-15`` or ``all``); raise ValueError for any other text."""
     if text == ALL:
         return 1, float("inf")
     first, last = map(int, match.groups()) if (match := _WINDOW.fullmatch(text)) else (1, 0)

@@ -1,4 +1,4 @@
-"""Print to a terminal. File names, logs and records are escaped, because control characters could change the terminal."""
+"""Print to a terminal. File names, logs and records are escaped, because they may contain control characters."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def _rest(work: TimeUse) -> RuleResult | None:
 RULES: Sequence[Rule] = (_throttled, _processors, _storage, _rest)
 """The rules for a pipeline or a program."""
 _EXPLAINS = {"throttled": ("device", "latency", UNDECIDED)}
-"""For each word, the words that may be only its consequence. For example, a limit on reads makes a storage look busy."""
+"""For each word, the words that may be only a consequence. For example, a limit on reads makes a storage look busy."""
 
 
 def _shares(work: TimeUse, rules: Sequence[Rule]) -> list[RuleResult]:

@@ -1,7 +1,7 @@
 """Find from measured runs how many emulated accelerators a storage can feed, and write the result as one sentence.
 
-A storage feeds a number of accelerators if every accelerator reaches its minimum utilization. The command `feed` and the
-report print the sentence. A probe is a cell that measures one number of accelerators.
+A storage feeds a number of accelerators if every accelerator reaches its minimum utilization. The command `feed` and
+the report print the sentence. A probe is a cell that measures one number of accelerators.
 """
 
 from __future__ import annotations

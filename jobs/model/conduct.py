@@ -433,7 +433,7 @@ if TYPE_CHECKING:
     Conduct = Node
 else:  # at run time, stored files are checked against the declared types
     Conduct = TypedDict("Conduct", get_type_hints(ConductKeys, include_extras=True) | _NODES)
-Conduct.__doc__ = "How to run a grid point: the values of `ConductKeys`, and the nodes site, cluster, trace, checks, profile."
+Conduct.__doc__ = "How to run a grid point: the values of `ConductKeys`, and the nodes site, cluster, trace and others."
 Point = Node
 """A composed configuration: one point of the grid of settings."""
 Site = Node

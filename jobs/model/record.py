@@ -1,4 +1,4 @@
-"""Declare the types of a campaign's files (record.json, campaign.json, advice.json), and find contradictions in records.
+"""Declare the types of a campaign's files (record.json, campaign.json, advice.json); find contradictions in records.
 
 A verdict depends on the raw metrics of the runs and on the terms, for example the limits of the checks. A contradiction
 is a set of legal values that cannot be true together, for example a rate that differs from amount / time.

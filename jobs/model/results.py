@@ -171,7 +171,7 @@ class Calls(TypedDict, total=False):
 
 
 class ProfiledTime(TypedDict, total=False):
-    """The duration of the steps of a run, split by kind of work from TensorFlow's profile (`jobs.events.step_times`)."""
+    """The time of the steps of a run, split by kind of work from TensorFlow's profile (`jobs.events.step_times`)."""
 
     file: Line | None
     steps_s: Amount
@@ -294,10 +294,10 @@ class Run(TypedDict, total=False):
     ranks: list[RankFigures]
     # lowest utilization of an emulated accelerator: the share of the time in which the accelerator computes
     au_percent: Annotated[Amount, Metric("%")]
-    # share of the time in which a thread of the accelerator with the lowest utilization was ready to run, but had no CPU
+    # share of the time in which a thread of the accelerator with the lowest utilization was ready to run without a CPU
     cpu_wait_percent: Annotated[Amount, Metric("%")]
     au_mean_percent: Annotated[Amount, Metric("%")]  # mean utilization of the emulated accelerators
-    au_dlio_percent: Annotated[Amount, Metric("%")]  # mean utilization as DLIO defines it: with measured computing times
+    au_dlio_percent: Annotated[Amount, Metric("%")]  # mean utilization by DLIO's definition: with measured computing times
     late_share: Amount  # mean lateness of a step, as a share of the step, for the accelerator with the largest lateness
     accelerators: list[dict[str, Number]]  # times per emulated accelerator (`jobs.benchmarks.emulated_accelerators`)
     sync_s: Amount

@@ -106,7 +106,8 @@ class Profile(Keys):
     """Profile of the calls of each run.
 
     The profile is saved beside the record as `profile-<n>.npz` (docs/how-to/profile.md). Profiling slows down a run a
-    little. Therefore the cell with a profile and the cell without a profile are different cells. A baseline is not profiled, because another program (the engine) reads and writes the file.
+    little. Therefore the cell with a profile and the cell without a profile are different cells. A baseline is not
+    profiled, because another program (the engine) reads and writes the file.
     """
 
     posix: Annotated[
@@ -145,12 +146,12 @@ class Accelerator(NodeWithName):
 
     step_s: Annotated[
         Annotated[float, Meta(ge=0, le=3600)] | None,
-        Setting("duration of a training step of accelerator=emulated; null: for all other accelerators", unit="seconds"),
+        Setting("duration of a training step, for accelerator=emulated; null for other accelerators", unit="seconds"),
     ] = None
 
 
 class DefinedAccelerator(NodeWithName):
-    """Accelerator that benchmark=feed emulates by its step time, batch size and sample size (docs/reference/feed.md)."""
+    """Accelerator that benchmark=feed emulates, by step time, batch and sample size (docs/reference/feed.md)."""
 
     sample_bytes: Annotated[int, Meta(ge=1, le=10**12), Setting("mean size of a sample", unit="bytes")] = MISSING
     batch: Annotated[int, Meta(ge=1, le=65_536), Setting("number of samples per training step", unit="samples")] = (
