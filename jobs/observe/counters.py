@@ -258,8 +258,8 @@ def use_of_devices(before: CounterReading, after: CounterReading, fetch: Fetch |
         *_work_of_processes(before.readers, after.readers),
     ]
     own_read_bytes = read_bytes + sum(work[0] for work in _work_of_processes(before.helpers, after.helpers))
-    # If a run only reads, its few writes are not subtracted, because these writes reach the device later or never. A run
-    # that saves snapshots syncs its writes while the run is observed.
+    # If a run only reads, its few writes are not subtracted, because these writes reach the device later or never. If a
+    # run saves snapshots, the run syncs its writes while it is observed.
     own_written_bytes = None if after.further is None else written_bytes + sum(work[1] for work in helper_work)
     read_share = min(1.0, read_bytes / fetch.bytes) if fetch and fetch.bytes else 0.0
     own_reads = max(-(-own_read_bytes // device.request_bytes), int(read_share * fetch.extents) if fetch else 0)

@@ -25,7 +25,7 @@ _LARGEST_BYTES = 1 << 31  # largest trace of TensorFlow, because protobuf limits
 
 
 class PosixObserver(Observer, steps.Watcher):
-    """Profiles the POSIX and STDIO calls on the data set and the snapshots, and counts the bytes read from all files."""
+    """Profiles the POSIX and STDIO calls on the data set and the snapshots; counts the bytes read from all files."""
 
     place = 90
     gives = ("profile",)
@@ -42,7 +42,7 @@ class PosixObserver(Observer, steps.Watcher):
             self._profile = Profile(mode, only=[*work.folders, *self.snapshot_folders])
 
     def start(self) -> None:
-        """Open the window of the profile; the calls of this process are recorded from now on, before the clock starts."""
+        """Open the window of the profile before the clock starts, so that the calls of this process are recorded."""
         if self._profile:
             self._profile.start()
             if self._every:

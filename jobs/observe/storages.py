@@ -141,7 +141,7 @@ class ObjectStoreObserver(Observer):
             self._before = self._server_use()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Save the client's counts, and read the resource use of all server processes again, including new processes."""
+        """Save the client's counts, and read the resource use of all server processes again, with new processes."""
         if self.work.source:
             client = self.work.source.client
             with client.lock:
@@ -156,7 +156,7 @@ class ObjectStoreObserver(Observer):
         )
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``objects``: facts about the object store and the client, the client's counts, and ``servers`` by name."""
+        """Return ``objects``: facts about the object store and the client, the client's counts, and the ``servers``."""
         source = self.work.source
         if not source:
             return {}

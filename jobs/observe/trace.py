@@ -341,7 +341,7 @@ class SystemTrace:
 
 
 class TraceObserver(Observer):
-    """Makes a system trace of a run, with the storages of the data set and the snapshots, if the request has a trace."""
+    """Makes a system trace of a run, with the storages of data set and snapshots, if the request asks for a trace."""
 
     place = 80
     gives = ("trace",)
