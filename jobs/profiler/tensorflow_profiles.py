@@ -100,7 +100,8 @@ class _Session:
 
 
 SESSION = _Session()
-_FUNCTIONS = _ACT(SESSION.start), _ACT(SESSION.stop), _COLLECT(SESSION.collect)  # must not be deleted while TensorFlow may call
+# The C functions must exist until the process ends, because TensorFlow may call them.
+_FUNCTIONS = _ACT(SESSION.start), _ACT(SESSION.stop), _COLLECT(SESSION.collect)
 
 
 def _register(registration: int, _: int) -> None:
