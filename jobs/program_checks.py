@@ -95,7 +95,7 @@ def reads_data(run: Run, _limits: Limits) -> Check:
         fetched_bytes is None
         or min(fetched_bytes, run.get("device_read_bytes") or fetched_bytes) >= _READ_MIN * data_bytes
     ):
-        message += f", and the program fetched {_mb(fetched_bytes or 0)}: it may read past the page cache"
+        message += f", and the program fetched {_mb(fetched_bytes or 0)}: the program may bypass the page cache"
         return at_least("reads_data", None, _READ_MIN, message)
     return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads next to nothing of them")
 

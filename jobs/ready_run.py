@@ -28,7 +28,7 @@ class ReadyRun:
     measure: Callable[[AbstractContextManager[Any]], dict[str, Any]]
     folder: Path  # the folder of the files that the run reads or writes
     files: Sequence[Path] = ()  # the files that are loaded into or removed from the page cache (setting ``cache``)
-    proof: Sequence[Path] = ()  # the files that the run certainly reads; a cold run needs them out of memory
+    proof: Sequence[Path] = ()  # the files that the run certainly reads; checks count their pages in memory
     # The size of each file in bytes, as in the list of files; empty without a list.
     sizes: Mapping[Path, int] = field(default_factory=dict)
     whole: bool = False  # whether `files` has all files below `folder`, so that any other file must be new

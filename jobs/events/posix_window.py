@@ -373,7 +373,7 @@ def _window_from_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
     facts = untrusted.json_value(_check_array(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
     check_schema(facts["schema"])
     if tuple(facts["operations"]) != OPERATIONS:
-        raise ValueError("its operations are not those of its schema")
+        raise ValueError("its operations differ from the operations of its schema")
     paths = [os.fsdecode(name) for name in _check_array(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
     modules = [MODULES[int(stdio)] for stdio in _check_array(arrays["stdio"], np.bool_)]
     counters = _check_array(arrays["counters"], COUNTERS)
@@ -381,7 +381,7 @@ def _window_from_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
     marks = _check_array(arrays["marks"], np.int64).tolist() if "marks" in arrays else []
     window = from_head(facts, paths=paths, modules=modules, counters=counters, events=events, marks=tuple(marks))
     if sorted(marks) != marks or not all(window.started_ns <= mark <= window.ended_ns for mark in marks):
-        raise ValueError("its marks are not within it")
+        raise ValueError("its marks are not within the window")
     return window
 
 

@@ -35,7 +35,7 @@ LONGEST_LINE = 1 << 24
 LATEST_NS = 1 << 61
 _Kind = TypeVar("_Kind")
 UNFINISHED = "has no end: its process was killed, or still runs"
-TAKE_IT = "--unfinished reads the events that it has"
+TAKE_IT = "--unfinished reads the events that the log has"
 
 
 def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLog, Mapping[str, ClockBounds]]:
@@ -54,7 +54,8 @@ def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLo
             else:
                 rows.csv(file, str(path))
     if streams.streams and len(rows):
-        raise EventsError("some of these files are our time logs, and some are NERSC's", "give those of one run")
+        message = "some files are time logs of jobs.events.TimeLog, and some files are NERSC's"
+        raise EventsError(message, "give only the logs of one run")
     if streams.streams:
         return streams.log()
     if not len(rows):
@@ -130,7 +131,7 @@ class StreamReader:
         self._lines = self._read(file)
         self._head: Any = self._value(next(self._lines, b"{}"), _Head)
         if self._head["timelog"] > SCHEMA:
-            raise self._error("was written by a newer version", "analyse it with that")
+            raise self._error("was written by a newer version", "read the log with the newer version")
         if self._head["phases"] != list(PHASES) or not self._head["rank"] < self._head["ranks"]:
             raise self._error("is no head of a time log")
         self._written_ns = self._head["started_ns"]
@@ -154,7 +155,7 @@ class StreamReader:
             if line.startswith(b'{"ended_ns"'):
                 end = self._value(line, _End)
                 if end["count"] != self._count or end["ended_ns"] < self._written_ns:
-                    raise self._error(f"ends {end['count']} events, and it has {self._count}")
+                    raise self._error(f"announces {end['count']} events, but the log has {self._count}")
                 if next(self._lines, None) is not None:
                     raise self._error("goes on after its end: two logs in one file")
                 return end
@@ -200,7 +201,7 @@ class StreamReader:
         self._places += block["places"]
         self.files += block["files"]
         if max(self._count + len(events), len(self._places), len(self.files)) > MOST_EVENTS:
-            raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give it in parts")
+            raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give the log in parts")
         for fault, is_faulty in self._faults(events).items():
             if is_faulty.any():
                 raise damaged_line_error(
@@ -303,7 +304,7 @@ class Streams:
             stream = self.streams[index]
             if began_ns[index] > ended_ns.get(stream.rank, began_ns[index]):
                 reason = f"{self._names[index]}: it begins after the other logs of rank {stream.rank} have ended"
-                cure = "give the logs of one run; if they are, name it in its script: TimeLog(…, run=NAME)"
+                cure = "give only the logs of one run; if this is one run, name it in the script: TimeLog(…, run=NAME)"
                 raise EventsError(f"{reason}, and no run is named", cure)
             end_ns = stream.end_ns + unix_ns[stream.clock]
             ended_ns[stream.rank] = max(end_ns, ended_ns.get(stream.rank, end_ns))

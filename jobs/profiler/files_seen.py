@@ -74,7 +74,7 @@ def window_of_files(folder: Path, files: Iterable[Path], started_ns: int, ended_
     names = {os.path.realpath(file): str(file) for file in files}
     processes = [_rows_of_process(window) for window in folder.glob("*.window")]
     if not processes:
-        raise ProfilerError("the program took no hooks (is it linked statically?)")
+        raise ProfilerError("the hook library recorded no process (is the program linked statically?)")
     rows = np.concatenate([counters for *_, counters in processes])
     file_names = [names.get(os.path.realpath(path)) for paths, *_ in processes for path in paths]
     modules = [module for _, modules, _ in processes for module in modules]

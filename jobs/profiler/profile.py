@@ -88,7 +88,7 @@ def attach() -> tuple[int, int]:
             detach()
     raise ProfilerError(
         f"{os.fsdecode(name)} has its own functions in this process",
-        "use one profiler at a time; preloaded ones and dftracer can run together",
+        "use one profiler at a time; only preloaded profilers and dftracer can run at the same time",
     )
 
 
@@ -142,7 +142,7 @@ class Profile:
         Raises ProfilerError if another window is open, if memory is missing, or if `attach` raises ProfilerError.
         """
         if _open_profiles():
-            raise ProfilerError("a window is open already; only one can be open in a process", "stop it first")
+            raise ProfilerError("a window is open already; a process can have only one", "stop the window first")
         attach()
         room = self._room
         try:

@@ -1,8 +1,8 @@
 /* Redirect the calls that the modules of this process make to the C library to hooks, and undo the redirection.
  *
  * A module calls a function of another module through a slot that the dynamic linker fills (a GOT entry: ELF gABI,
- * chapter 5). An aligned store of 8 bytes is atomic, so that a thread calls either the old or the new function. Slots may
- * lie on read-only pages (RELRO); such a page is made writable for the store, and is then made read-only again.
+ * chapter 5). An aligned store of 8 bytes is atomic, so that a thread calls either the old or the new function. Slots
+ * may lie on read-only pages (RELRO); such a page is made writable for the store, and is then made read-only again.
  *
  * A module that another thread is just loading must not be patched, because ld.so may still add the load address to the
  * slots of the module. Therefore a slot is patched only if it has an expected value. In a RELRO segment, a slot is
@@ -232,8 +232,8 @@ struct visit {
     int begun, error, again;
 };
 
-/* Patch one module. ld.so calls this function with its lock held, so that no module is unloaded at the same time, and the
- * mappings that are read at the first call stay valid. */
+/* Patch one module. ld.so calls this function with its lock held, so that no module is unloaded at the same time, and
+ * the mappings that are read at the first call stay valid. */
 static int visit(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct visit *visit = data;
@@ -271,8 +271,8 @@ int scan(struct attached *answer, int wait) {
     return all.error ? all.error : all.again ? EAGAIN : 0;
 }
 
-/* Restore the original functions in all slots. A slot that another library has changed, or whose module was unloaded, is
- * left alone. ld.so calls this function with its lock held. */
+/* Restore the original functions in all slots. A slot that another library has changed, or whose module was unloaded,
+ * is left alone. ld.so calls this function with its lock held. */
 static int give_back(struct dl_phdr_info *info, size_t size, void *data) {
     (void)info, (void)size;
     int *error = data;
