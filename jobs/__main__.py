@@ -136,9 +136,9 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     for name in benchmark.options:
         if not (name == "cache" and benchmark.data == "file"):
             _add_setting(parser, declared_settings(Common)[name])
-    for name, each in declared_settings(benchmark.keys).items():
+    for name, declaration in declared_settings(benchmark.keys).items():
         if name != "name":
-            _add_setting(parser, each)
+            _add_setting(parser, declaration)
     if benchmark.data == "file":
         parser.add_argument(
             "--block-bytes", type=positive_integer, default=114_688, help="size of a request of random_read, rounded up"
@@ -165,21 +165,22 @@ def _add_profile(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
         )
 
 
-def _add_setting(parser: argparse.ArgumentParser, each: DeclaredSetting) -> None:
+def _add_setting(parser: argparse.ArgumentParser, declaration: DeclaredSetting) -> None:
     """Add an option for a setting; the option has the legal values that the setting has in a campaign."""
-    text = f"{each.setting.help} ({each.legal})" if each.bounds else each.setting.help
-    flag, text = f"--{each.name.replace('_', '-')}", text.replace("%", "%%")
-    if each.scalar is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=each.default, help=text)
-    elif each.words:
-        parser.add_argument(flag, choices=each.words, default=each.default, help=text)
+    help_text, default = declaration.setting.help, declaration.default
+    text = f"{help_text} ({declaration.legal})" if declaration.bounds else help_text
+    flag, text = f"--{declaration.name.replace('_', '-')}", text.replace("%", "%%")
+    if declaration.scalar is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=text)
+    elif declaration.words:
+        parser.add_argument(flag, choices=declaration.words, default=default, help=text)
     else:
-        parser.add_argument(flag, type=partial(_read, each), default=each.default, help=text)
+        parser.add_argument(flag, type=partial(_read, declaration), default=default, help=text)
 
 
-def _read(each: DeclaredSetting, text: str) -> Any:
+def _read(declaration: DeclaredSetting, text: str) -> Any:
     try:
-        return each.read(json.loads(text) if each.scalar is list or text == "null" else text)
+        return declaration.read(json.loads(text) if declaration.scalar is list or text == "null" else text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} {'; '.join(map(str, error.args))}") from error
 

@@ -111,7 +111,9 @@ def _fault_of_cold(outcomes: Outcomes, number: int, minimum: float) -> str:
 def _why_client(outcomes: Outcomes, number: int, minimum: float) -> str:
     """Return a text with the results that show that the client cannot emulate `number` accelerators."""
     controls = [(name, outcomes.get(Setup(number, kind))) for kind, name in CONTROLS.items()]
-    words = [(name, "steps end late" if each.late else f"{each.worst:.1f} %") for name, each in controls if each]
+    words = [
+        (name, "steps end late" if outcome.late else f"{outcome.worst:.1f} %") for name, outcome in controls if outcome
+    ]
     words.append(("cold", _fault_of_cold(outcomes, number, minimum)))
     return ", ".join(f"{name}, {number}: {why}" for name, why in words if why)
 

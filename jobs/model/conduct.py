@@ -45,7 +45,7 @@ class Limits(Tolerances):
         Meta(ge=0, le=1),
         Setting(
             "smallest ratio of the bytes that a cold run reads from the device to the size of the files on the device;"
-            " for an object store, the limit is 0.9 or lower"
+            " for an object store, the limit is at most 0.9"
         ),
     ] = 0.99
     time_error_max: Annotated[
@@ -75,7 +75,7 @@ class Limits(Tolerances):
     io_limit_max: Annotated[
         float,
         Meta(ge=0, le=1e4),
-        Setting("largest share of the I/O limits of its control group (cgroup) that a run uses"),
+        Setting("largest share of the I/O limits of a run's control group (cgroup) that the run may use"),
     ] = 0.5
     peak_max: Annotated[
         float,

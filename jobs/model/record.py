@@ -127,10 +127,7 @@ class Session(Submission, total=False):
 
 
 class Provenance(TypedDict, total=False):
-    """The machine and the software of a measurement. Other keys, which no code reads, are for human readers only.
-
-    `jobs.observe.conditions` makes the description.
-    """
+    """The machine and the software of a measurement. `jobs.observe.conditions` adds further keys about the machine."""
 
     host: Word
     engine: Line
@@ -179,7 +176,10 @@ class RecordedCell(TypedDict):
 
 
 class Record(TypedDict):
-    """The content of ``record.json``, schema 1. The analysis reads no other data about a cell."""
+    """The content of ``record.json``, schema 1. The campaign writes records, and the analysis reads records.
+
+    A contract test checks the format of records.
+    """
 
     cell: RecordedCell
     campaign: Submission

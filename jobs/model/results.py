@@ -270,7 +270,7 @@ class Run(TypedDict, total=False):
     elapsed_s: Amount
     kernel_s: Amount | None
     raw_s: Amount | None
-    io_limits: list[dict[str, Any]]  # (`jobs.observe.storages`)
+    io_limits: list[dict[str, Any]]  # limits on reads and writes (`jobs.observe.storages`)
     io_limits_hidden: bool
     waits: dict[str, Any]  # waiting times of the threads (`jobs.observe.waits`)
     steal_s: Amount
@@ -279,7 +279,7 @@ class Run(TypedDict, total=False):
     conditions_after: Conditions  # only if the conditions changed during the run
     emulated: bool
     served: dict[str, dict[str, Number]]
-    steps: dict[str, Any]  # (`jobs.run`)
+    steps: dict[str, Any]  # summary of the lists with one value per step (`jobs.run`)
     checkpoints: list[Snapshot]
     checkpoints_asked: Count
     checkpoint_troubles: list[str]
