@@ -74,7 +74,9 @@ def delays_in_words(run: Run) -> str:
     functions = f" (in {', '.join(sorted(waits['functions']))})" if waits["functions"] else ""
     threads = f"of {_count_threads(waits, _BUSY)} threads with work"
     thread_text = f"{threads} {' and '.join(delay_texts) or 'none was delayed'}{functions}"
-    stop_text = f"the process stood still at {waits['late']} of {waits['alarms']} alarms, for {waits['late_s']:.2f} s or more"
+    stop_text = (
+        f"the process stood still at {waits['late']} of {waits['alarms']} alarms, for {waits['late_s']:.2f} s or more"
+    )
     return f"at {waits['looks']} looks, {thread_text}; {stop_text}"
 
 

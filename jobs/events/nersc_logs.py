@@ -101,7 +101,9 @@ class NerscEvents:
                 raise damaged_line_error(name, number, f"more than {MOST_SKIPPED} rows are no events") from None
             return
         if len(self) >= MOST_EVENTS:
-            raise damaged_line_error(name, number, f"there are more than {MOST_EVENTS} events", "give the files in parts")
+            raise damaged_line_error(
+                name, number, f"there are more than {MOST_EVENTS} events", "give the files in parts"
+            )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
 

@@ -298,9 +298,7 @@ def bound_of_spent(steps: StepTimes, elapsed_s: float, spent: Mapping[str, float
             "the storage limits, by bandwidth or by latency",
         ),
         RuleResult("decoding", decode_share, (DecidingNumber("of it decoding", decode_share),)),
-        RuleResult(
-            "rest", max(0.0, 1.0 - read_share - decode_share), (), "the cause of most input waiting is unknown"
-        ),
+        RuleResult("rest", max(0.0, 1.0 - read_share - decode_share), (), "the cause of most input waiting is unknown"),
     ]
     if elapsed_s <= 0:
         return Bound(UNDECIDED, 0.0, (), "no time")

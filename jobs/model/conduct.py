@@ -117,9 +117,7 @@ class ConductKeys(Keys):
     ] = None
     max_runs: Annotated[
         Runs,
-        Setting(
-            "largest number of runs of a cell if until_spread adds runs, including the warm-up runs", unit="runs"
-        ),
+        Setting("largest number of runs of a cell if until_spread adds runs, including the warm-up runs", unit="runs"),
     ] = 30
     min_valid_runs: Annotated[
         Runs,

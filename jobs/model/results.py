@@ -297,7 +297,8 @@ class Run(TypedDict, total=False):
     # share of the time in which a thread of the accelerator with the lowest utilization was ready to run without a CPU
     cpu_wait_percent: Annotated[Amount, Metric("%")]
     au_mean_percent: Annotated[Amount, Metric("%")]  # mean utilization of the emulated accelerators
-    au_dlio_percent: Annotated[Amount, Metric("%")]  # mean utilization by DLIO's definition: with measured computing times
+    # mean utilization by DLIO's definition: with measured computing times
+    au_dlio_percent: Annotated[Amount, Metric("%")]
     late_share: Amount  # mean lateness of a step, as a share of the step, for the accelerator with the largest lateness
     accelerators: list[dict[str, Number]]  # times per emulated accelerator (`jobs.benchmarks.emulated_accelerators`)
     sync_s: Amount
