@@ -12,7 +12,7 @@ from jobs.model.settings import Count, Node, NodeWithName, Seed, StripeCount, St
 
 
 class Tolerances(Keys):
-    """The limits of checks whose defaults a site can change."""
+    """The limits of checks for which a site can set its own default."""
 
     spread_max: Annotated[
         float,
@@ -32,7 +32,7 @@ class Tolerances(Keys):
 
 
 class Limits(Tolerances):
-    """Limits of the checks. A site can change the defaults of the first three limits (for example site.spread_max).
+    """Limits of the checks. A site can set its own default for the first three limits (for example site.spread_max).
 
     The checks are defined in jobs/checks.py.
     """

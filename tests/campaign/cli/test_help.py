@@ -96,7 +96,7 @@ def test_all_keys_and_groups_are_listed_as_they_are_typed(helped):
     shown = helped("help", "keys", columns=1000)
 
     assert {key for key in reference.list_keys() if f"  {key}=" not in shown} == set()
-    assert "  threads=4          # files that are read and decoded in parallel" in shown
+    assert "  threads=4          # number of files that are read and decoded in parallel" in shown
     assert "\ncheckpoint=hdd, local, " in shown
     assert "defaults" not in shown.replace("its default", "")
     assert "${" not in shown
