@@ -127,7 +127,7 @@ class FileCounters(Mapping[str, "dict[str, float]"]):
             self._indices.setdefault(path, []).append(index)
 
     def __getitem__(self, path: str) -> dict[str, float]:
-        """Return the counters of a file for POSIX calls, for STDIO calls, or for calls of the two modules."""
+        """Return the counters of a file for POSIX and STDIO calls; a module without calls has no counters."""
         counters: dict[str, float] = {}
         for index in self._indices[path]:
             counters |= self._window.file_counters(index)

@@ -79,8 +79,8 @@ class Common(Keys):
     staging: Annotated[
         Literal["none", "smallest", "largest", "advised", "all"],
         Setting(
-            "files of which a run reads the copies on a faster storage (made by `stage apply`); none: no file;"
-            " smallest: the smallest files that fit there; largest: the largest files that fit there; advised: the"
+            "selection of the files that a run reads from copies on a faster storage (`stage apply` makes the copies);"
+            " none: no file; smallest: the smallest files that fit; largest: the largest files that fit; advised: the"
             " files whose copies save the most time; all: every file (docs/how-to/staging.md)"
         ),
     ] = "none"
