@@ -1,7 +1,8 @@
-"""Run one benchmark once, and print its metrics and checks as JSON; no campaign.
+"""Run one benchmark once without a campaign, and print its metrics and checks as JSON.
 
-Exit codes: 0: the run is valid; 1: it is not, or the program failed; 2: a
-folder cannot be used; 3: the GPU, the engine or the object store is missing.
+Exit codes: 0: the run is valid; 1: the run is invalid, or the program failed;
+2: a folder cannot be used; 3: the GPU, the engine or the object store is
+missing.
 
 For example:
 
@@ -11,7 +12,7 @@ For example:
     python -m jobs baseline FOLDER --access read
     python -m jobs command FOLDER -- python train.py
 
-The options of one benchmark: python -m jobs BENCHMARK --help
+To see the options of one benchmark: python -m jobs BENCHMARK --help
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ if TYPE_CHECKING:
 
 _DRAIN_TIMEOUT_S = 600.0
 _FOLDER = {
-    "images": "images, JPEG and PNG",
-    "files": "your data, a folder or a file; the program and its arguments follow behind `--`",
-    "hdf5": "a data set that a campaign has made, with its manifest",
-    "file": "on the storage; the file lies in its folder `baseline`",
-    "nothing": "on the storage",
+    "images": "folder with images (JPEG and PNG)",
+    "files": "folder or file with your data; the program and its arguments follow after `--`",
+    "hdf5": "folder with a data set that a campaign has generated, and with its manifest",
+    "file": "folder on the storage; the file is in the sub-folder `baseline`",
+    "nothing": "folder on the storage",
 }
 
 
 def positive_integer(text: str) -> int:
-    """Return the number in a text, which must be 1 or more."""
+    """Return the whole number in a text; the number must be 1 or more."""
     if text.isdecimal() and int(text):
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
@@ -72,7 +73,7 @@ def _steps(text: str) -> str:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """The formatter of help that shows defaults, except those of switches and None."""
+    """A help formatter that shows the default of each option, unless the default is None or the option is a switch."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         unnamed = action.default is None or isinstance(action.default, bool)
@@ -80,9 +81,12 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the benchmark that the command line names, print the run, and exit with a code of this module's docstring."""
+    """Run the benchmark that the command line names, and print the judged run.
+
+    The docstring of this module lists the exit codes.
+    """
     open_streams()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # the level that a campaign uses, too
     options = _parsed(argv)
     benchmark = registry.benchmarks()[options.benchmark]
     try:
@@ -110,7 +114,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
             names.add_parser(
                 name,
                 help=benchmark.about,
-                description=f"Print metrics and checks as JSON of one run: {benchmark.about}.",
+                description=f"Run this benchmark once, and print metrics and checks as JSON: {benchmark.about}.",
                 formatter_class=_Help,
             ),
             benchmark,
@@ -123,7 +127,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         if not options.argv:
             parser.error("no program: python -m jobs command FOLDER -- PROGRAM ARGUMENTS")
     if getattr(options, "drain_to", None) and not options.save_to:
-        parser.error("--drain-to needs --checkpoint: the folder that is drained")
+        parser.error("--drain-to needs --checkpoint, the folder from which snapshots are copied")
     return options
 
 
@@ -132,19 +136,19 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     for name in benchmark.options:
         if not (name == "cache" and benchmark.data == "file"):
             _add_setting(parser, declared_settings(Common)[name])
-    for name, each in declared_settings(benchmark.keys).items():
+    for name, declaration in declared_settings(benchmark.keys).items():
         if name != "name":
-            _add_setting(parser, each)
+            _add_setting(parser, declaration)
     if benchmark.data == "file":
         parser.add_argument(
-            "--block-bytes", type=positive_integer, default=114_688, help="one request of random_read, rounded up"
+            "--block-bytes", type=positive_integer, default=114_688, help="size of a request of random_read, rounded up"
         )
     if benchmark.computes:
         _add_accelerator(parser, benchmark)
     if benchmark.saves:
         _add_snapshots(parser)
     if benchmark.kind in ("pipeline", "training"):
-        parser.add_argument("--timelog", type=Path, help="file for what it did when, for python -m analysis timelog")
+        parser.add_argument("--timelog", type=Path, help="file for the time log (python -m analysis timelog)")
     if "profile" in benchmark.settings:
         _add_profile(parser, benchmark)
     parser.set_defaults(**{name: benchmark.defaults[name] for name in benchmark.options})
@@ -152,50 +156,56 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
 
 def _add_profile(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     modes = ("counters",) if benchmark.kind == "program" else MODES
-    parser.add_argument("--profile", type=Path, help="file for its POSIX calls, for python -m analysis profile")
-    parser.add_argument("--profile-mode", choices=modes, default=modes[0], help="every call, or sums for each file")
+    parser.add_argument("--profile", type=Path, help="file for a profile of POSIX calls (python -m analysis profile)")
+    parser.add_argument("--profile-mode", choices=modes, default=modes[0], help="record every call, or sums per file")
     if benchmark.kind != "program":
-        parser.add_argument("--tensorflow", type=Path, help="file for what TensorFlow's profiler sees (analysis trace)")
-        parser.add_argument("--tensorflow-steps", type=_steps, default=steps.ALL, help="5-15: of these steps alone")
+        parser.add_argument("--tensorflow", type=Path, help="file for the profile of TensorFlow's profiler")
+        parser.add_argument(
+            "--tensorflow-steps", type=_steps, default=steps.ALL, help="steps to profile, for example 5-15"
+        )
 
 
-def _add_setting(parser: argparse.ArgumentParser, each: DeclaredSetting) -> None:
-    """Add the option of a setting, with the same legal values as in a campaign."""
-    text = f"{each.setting.help} ({each.legal})" if each.bounds else each.setting.help
-    flag, text = f"--{each.name.replace('_', '-')}", text.replace("%", "%%")
-    if each.scalar is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=each.default, help=text)
-    elif each.words:
-        parser.add_argument(flag, choices=each.words, default=each.default, help=text)
+def _add_setting(parser: argparse.ArgumentParser, declaration: DeclaredSetting) -> None:
+    """Add an option for a setting; the option has the legal values that the setting has in a campaign."""
+    help_text, default = declaration.setting.help, declaration.default
+    text = f"{help_text} ({declaration.legal})" if declaration.bounds else help_text
+    flag, text = f"--{declaration.name.replace('_', '-')}", text.replace("%", "%%")
+    if declaration.scalar is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=text)
+    elif declaration.words:
+        parser.add_argument(flag, choices=declaration.words, default=default, help=text)
     else:
-        parser.add_argument(flag, type=partial(_read, each), default=each.default, help=text)
+        parser.add_argument(flag, type=partial(_read, declaration), default=default, help=text)
 
 
-def _read(each: DeclaredSetting, text: str) -> Any:
+def _read(declaration: DeclaredSetting, text: str) -> Any:
     try:
-        return each.read(json.loads(text) if each.scalar is list or text == "null" else text)
+        return declaration.read(json.loads(text) if declaration.scalar is list or text == "null" else text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} {'; '.join(map(str, error.args))}") from error
 
 
 def _add_accelerator(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     names, default = ("auto", *accelerator.DEVICES), "emulated" if benchmark.emulates else "auto"
-    parser.add_argument("--accelerator", dest="compute_on", choices=names, default=default, help="what computes")
+    parser.add_argument("--accelerator", dest="compute_on", choices=names, default=default, help="device that computes")
     step_s = benchmark.defaults["accelerator"]["step_s"] or 1.0
-    parser.add_argument("--step-s", type=float, default=step_s, help="seconds that an emulated step takes")
+    parser.add_argument("--step-s", type=float, default=step_s, help="duration of an emulated step in seconds")
 
 
 def _add_snapshots(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
-    about = "folder on a slow storage, or a bucket's address, https://HOST/BUCKET/PREFIX: the other is its burst buffer"
+    parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots, which stay there")
+    about = (
+        "slow storage to which the snapshots are copied (then --checkpoint is a burst buffer): a folder, or a bucket,"
+        " https://HOST/BUCKET/PREFIX"
+    )
     parser.add_argument("--drain-to", help=about)
     _add_setting(parser, declared_settings(Checkpoint)["every"])
-    parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
+    parser.add_argument("--background", action="store_true", help="continue training while a snapshot is saved")
 
 
 @contextmanager
 def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[RunRequest]:
-    """Yield the request of the run, as a worker would make it; temporary files are removed at the end."""
+    """Yield a request like the request of a worker; temporary files are removed at the end of the context."""
     folders = [str(target) for target in _snapshot_stores(options)]
     paths = {name: getattr(options, name, None) for name in ("profile", "tensorflow", "timelog")}
     outputs = {name: str(files.resolve_user_path(path)) if path else None for name, path in paths.items()}
@@ -224,7 +234,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[RunR
 
 def _with_file(request: RunRequest, options: argparse.Namespace) -> RunRequest:
     if not options.folder.is_dir():
-        raise DatasetError(f"{options.folder} is no folder", "name one that is there, on the storage")
+        raise DatasetError(f"{options.folder} is no folder", "name an existing folder on the storage")
     folder, settings = options.folder.resolve() / datafile.FOLDER, request["settings"]
     blocks = options.block_bytes if options.access == "random_read" else None
     to_read, size, block_bytes = baseline.prepare_file(settings, folder, blocks, lambda *_: None)
@@ -233,13 +243,13 @@ def _with_file(request: RunRequest, options: argparse.Namespace) -> RunRequest:
 
 
 def _snapshot_stores(options: argparse.Namespace) -> list[Folder | Bucket]:
-    """Return the folders or the bucket for snapshots; the snapshots are not removed."""
+    """Return the folders and buckets for snapshots that the command line names."""
     names = (getattr(options, "save_to", None), getattr(options, "drain_to", None))
     return [store_of(name) for name in names if name]
 
 
 def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
-    """Return the settings of the run: those of the command line, and defaults for all others."""
+    """Return the settings of the run from the command line, with defaults for missing settings."""
     chosen: Any = {name: getattr(options, name, default) for name, default in benchmark.defaults.items()}
     own = {name: getattr(options, name, default) for name, default in benchmark.defaults["benchmark"].items()}
     chosen["benchmark"] = own | {"name": benchmark.name}
@@ -254,7 +264,7 @@ def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
 
 
 def _checkpoint(stores: Sequence[Folder | Bucket], options: argparse.Namespace) -> Node:
-    """Return the node of the checkpoint target; each storage has the name of its folder."""
+    """Return the settings of the node `checkpoint`; the name of each storage is the name of its folder."""
     sides = [dict(zip(("root", "name"), str(each).partition("?")[0].rsplit("/", 1), strict=True)) for each in stores]
     words = {"every": options.every, "mode": "async" if options.background else "sync"}
     if len(sides) == 1:

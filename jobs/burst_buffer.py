@@ -1,10 +1,12 @@
-"""Work on a burst buffer: snapshots lie on FAST, and are drained to SLOW.
+"""Manage a burst buffer: snapshots are saved on FAST, and then copied to SLOW.
 
-FAST is a folder on a fast storage; SLOW is a folder on a slow storage, or a
-bucket of an object store: https://HOST/BUCKET/PREFIX.
+FAST is a folder on a fast storage. SLOW is a folder on a slow storage, or a
+bucket of an object store: https://HOST/BUCKET/PREFIX. Draining means copying
+the snapshots from FAST to SLOW.
 
-Exit codes: 0: done; 1: a snapshot is damaged, or none is whole; 2: FAST and
-SLOW are no burst buffer, or cannot be read; 3: SLOW failed during the drain.
+Exit codes: 0: done; 1: a snapshot is damaged, or no snapshot is complete;
+2: FAST and SLOW are not a burst buffer, or cannot be read; 3: SLOW failed
+while snapshots were copied.
 """
 
 from __future__ import annotations
@@ -30,27 +32,27 @@ from jobs.terminal import complain, open_streams, visible
 __all__ = ["BurstBuffer"]
 
 _VERBS = {
-    "drain": "Copy the snapshots that only FAST has to SLOW.",
-    "list": "Print one line per copy of a snapshot: its name, its state, its folder and its faults.",
-    "restore": "Print the folder of the newest whole snapshot; every byte of it is read and compared.",
-    "clear": "Remove the snapshots of a finished training from FAST and SLOW; other files stay.",
+    "drain": "Copy all snapshots that are only on FAST to SLOW.",
+    "list": "Print one line per copy of a snapshot: name, state, folder and faults.",
+    "restore": "Find the newest complete snapshot by reading and comparing every byte, and print its folder.",
+    "clear": "Remove the snapshots of a finished training from FAST and SLOW; all other files stay.",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one verb on a burst buffer, and exit with the code that the docstring of this module states."""
+    """Run one verb on a burst buffer, and exit with a code that the docstring of this module lists."""
     open_streams()
     options = _parsed(argv)
     try:
         sys.exit(_run(Folder(Path(options.fast).resolve()), store_of(options.slow), options))
     except KeyboardInterrupt:
-        os._exit(ExitCode.INTERRUPTED)  # nothing is lost: an incomplete snapshot does not count
-    except BrokenPipeError:  # `| head` has ended
+        os._exit(ExitCode.INTERRUPTED)  # no complete snapshot is lost; incomplete snapshots do not count
+    except BrokenPipeError:  # the program that reads the output has ended, for example `head`
         os._exit(ExitCode.READER_ENDED)
     except OSError as error:
         condition = "both folders can be read and written" if error.filename else "standard output can be written"
-        complain(str(error), f"see that {condition}")
-        os._exit(2)  # Python would try to print the rest of the output again
+        complain(str(error), f"make sure that {condition}")
+        os._exit(2)  # a normal exit would make Python print the remaining output again
     except JobError as error:
         complain(error.message, error.hint)
         sys.exit(2)
@@ -67,14 +69,14 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         options = verbs.add_parser(verb, help=about, description=about)
         options.add_argument("fast", metavar="FAST", help="folder on the fast storage")
         options.add_argument("slow", metavar="SLOW", help="folder on the slow storage, or https://HOST/BUCKET/PREFIX")
-    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST no longer exists: clear only SLOW")
+    verbs.choices["clear"].add_argument("--gone", action="store_true", help="clear only SLOW; FAST no longer exists")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
-    verbs.choices["list"].add_argument("--verify", action="store_true", help="read every file of every snapshot, too")
+    verbs.choices["list"].add_argument("--verify", action="store_true", help="also read every file of every snapshot")
     return parser.parse_args(argv)
 
 
 def _run(fast: Folder, slow: Folder | Bucket, options: argparse.Namespace) -> int:
-    """Run a verb and return the exit code; what it prints is written out."""
+    """Run a verb, flush the printed output, and return the exit code."""
     verb = options.verb
     if verb == "clear":
         code = _clear(fast, slow, gone=options.gone)
@@ -91,24 +93,28 @@ def _run(fast: Folder, slow: Folder | Bucket, options: argparse.Namespace) -> in
 
 
 def _open_sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> SnapshotSides:
-    """Return the two sides of a burst buffer. With `joins`, FAST may also be a new folder.
+    """Return the fast and the slow side of a burst buffer. With `joins`, FAST may also be a new folder.
 
-    Raises FolderError if the folders are no burst buffer, JobError if the slow side is a bucket that does not answer.
+    Raises FolderError if the folders are not a burst buffer. Raises JobError if the slow side is a bucket that does not
+    answer.
     """
     buffer_id, marker = lease.identify_pair(fast, slow)
     if marker is None and not (joins and lease.read_marker(slow)):
-        raise FolderError(f"{fast} is no side of a burst buffer", "name both sides of it, FAST first")
+        raise FolderError(f"{fast} is no side of a burst buffer", "name the fast side first, then the slow side")
     return SnapshotSides(Snapshots(fast), Snapshots(slow), buffer_id, options_in_marker(marker).keep if marker else 1)
 
 
 def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
-    """Remove the snapshots of a burst buffer on both sides; only FAST shows whether a trainer still runs."""
+    """Remove the snapshots of a burst buffer from the fast and the slow side, or with `gone` only from the slow side.
+
+    FAST must be named if it exists, because only FAST shows whether a training still runs.
+    """
     if not gone:
         _open_sides(fast, slow)
     elif os.path.lexists(fast.root):
-        raise FolderError(f"{fast} is there", "leave out --gone")
+        raise FolderError(f"{fast} still exists", "leave out --gone")
     elif (marker := lease.read_marker(slow)) is None or marker["role"] != "slow":
-        raise FolderError(f"{slow} is no side of a burst buffer", "name the slow side of it")
+        raise FolderError(f"{slow} is no side of a burst buffer", "name the slow side of a burst buffer")
     lease.clear_stores([fast, slow])
     print(visible(f"removed the snapshots in {slow}" if gone else f"removed the snapshots in {fast} and in {slow}"))
     return 0
@@ -122,22 +128,22 @@ def _drain(sides: SnapshotSides) -> int:
     code = drain_loop.drain_snapshots(str(sides.fast.store), sides.slow.store)
     if code == drain_loop.GAVE_UP:
         reason = drain_process.last_reason(fast)
-        complain(f"the drain gave up: {reason}", f"nothing is lost: mend {sides.slow.store}, then drain again")
+        complain(f"the drain gave up: {reason}", f"no snapshot is lost: repair {sides.slow.store}, then drain again")
     elif damaged := sides.fast.names("damaged"):
-        cure = "`list --verify` says what is wrong; `restore` takes the newest whole one"
+        cure = "`list --verify` shows what is wrong; `restore` finds the newest complete snapshot"
         complain(f"damaged on {sides.fast.store}, and not drained: {', '.join(damaged)}", cure)
         return 1
     return code
 
 
 def _list(sides: SnapshotSides, *, verify: bool) -> int:
-    """Print one line per copy of a snapshot; return 1 if one has problems."""
+    """Print one line per copy of a snapshot; return exit code 1 if a copy has problems, else 0."""
     waiting_names, damaged_count = sides.left(), 0
     for side in (sides.fast, sides.slow):
         for name, state in side.states().items():
             state_text = "waiting" if side is sides.fast and name in waiting_names else state
             if (problems := side.verify(name) if verify and state != "incomplete" else []) is None:
-                continue  # a drainer has removed this copy meanwhile
+                continue  # a drain process removed this copy while the list was made
             damaged_count += bool(problems)
             verdict = "  good" if verify and state != "incomplete" else ""
             print(
@@ -152,7 +158,7 @@ def _restore(sides: SnapshotSides) -> int:
         folder = restart.latest_snapshot(sides.fast.store, sides.slow.store)
     for damage in damage_warnings:
         print(f"warning: {visible(str(damage.message))}", file=sys.stderr)
-    print(folder or "there is no snapshot that is whole")
+    print(folder or "there is no complete snapshot")
     return 0 if folder else 1
 
 

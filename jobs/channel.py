@@ -1,12 +1,12 @@
-"""Messages between two processes of this project, over a socket or pipes, with a deadline and a bounded size.
+"""Send messages of limited size between two processes of this project, over a socket or pipes, with a deadline.
 
-`jobs.ranks.peers` checks the peer of a socket beforehand. A message is a JSON object, with a payload of bytes for
-gradients::
+`jobs.ranks.peers` checks the process at the other end of a socket before messages are sent. A message is a JSON object
+with an optional payload of bytes, for example gradients::
 
     length of the payload (4 bytes), length of the JSON (4 bytes), the payload, a JSON object
 
-Numbers are big-endian. If a payload or a JSON is longer than the receiver allows, the receiver closes the connection
-without reading it.
+Numbers are big-endian. If the payload or the JSON of a message is longer than the receiver allows, the receiver closes
+the connection without reading the message.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SEND_S = 60.0  # seconds to wait until the kernel has taken a message
 
 
 class ClosedError(OSError):
-    """A connection that the other side closed, or on which it sent no valid message."""
+    """Raised if the other process closed the connection, or sent an invalid message."""
 
 
 class LargeMessageError(ValueError):
-    """A message whose JSON is larger than the limit; it is not sent, since the other side would refuse it."""
+    """Raised for a message whose JSON is too large; such a message is not sent, because the receiver would refuse."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a message has {size:,} bytes of JSON, and {limit:,} are allowed")
@@ -49,31 +49,30 @@ class Message(NamedTuple):
 
 
 class Channel:
-    """One end of a connection. Its methods return at once, except `send`, `receive` and `wait_for`.
+    """One end of a connection. All methods except `send`, `receive` and `wait_for` return without waiting.
 
-    They raise ClosedError, TimeoutError after too long a wait, and LargeMessageError for a message to send. One thread
-    may send while another one receives.
+    The methods raise ClosedError if the connection is closed, TimeoutError at the deadline, and LargeMessageError for a
+    message that is too large to send. One thread may send while another thread receives.
     """
 
     def __init__(self, receive_fd: int, send_fd: int | None = None) -> None:
-        """Take over a descriptor for both directions, or one descriptor per direction."""
+        """Take over one file descriptor for both directions, or one file descriptor per direction."""
         self.sent_longest = JSON_LONGEST
         """Largest JSON of a message to send, in bytes."""
         self.payload_longest = 0
-        """Largest accepted payload of a message, in bytes."""
+        """Largest payload that this end accepts in a message, in bytes."""
         self.filled = 0
-        """Number of bytes received so far of those that `take` will return."""
+        """Number of bytes received so far for the next result of `take`."""
         self._receives, self._sends = receive_fd, receive_fd if send_fd is None else send_fd
         self._buffer = bytearray()
-        self._lengths: tuple[int, int] | None = (
-            None  # lengths of payload and JSON of the current message; None before its head
-        )
+        # Lengths of the payload and the JSON of the message that is being received; None until the lengths arrive.
+        self._lengths: tuple[int, int] | None = None
         self._outgoing: deque[memoryview] = deque()
         for descriptor in {self._receives, self._sends}:
             os.set_blocking(descriptor, False)
 
     def fileno(self) -> int:
-        """Return the descriptor on which messages arrive, for select."""
+        """Return the file descriptor on which messages arrive, for use with `select`."""
         return self._receives
 
     def close(self) -> None:
@@ -83,17 +82,17 @@ class Channel:
             os.close(descriptor)
 
     def send(self, value: dict[str, Any], payload: Any = b"", seconds: float | None = _SEND_S) -> None:
-        """Send a message and wait at most `seconds` (None: for ever) until the kernel has taken all of it."""
+        """Send a message, and wait at most `seconds` until the kernel has taken all bytes; None means no time limit."""
         self.queue(value, payload)
         self.wait_for(self.flush, select.POLLOUT, None if seconds is None else time.monotonic() + seconds)
 
     def receive(self, seconds: float | None = None) -> Message:
-        """Return the next message; wait for it at most `seconds` (None: for ever)."""
+        """Return the next message; wait at most `seconds` for the message, or without a time limit if None."""
         deadline = None if seconds is None else time.monotonic() + seconds
         return self.wait_for(self.message_if_arrived, select.POLLIN, deadline)
 
     def queue(self, value: dict[str, Any], payload: Any = b"") -> None:
-        """Append a message to the bytes that `flush` sends; `payload` must not change until it is sent."""
+        """Append a message to the bytes that `flush` sends; the caller must not change `payload` before it is sent."""
         text = json.dumps(value, allow_nan=False).encode()
         if len(text) > self.sent_longest:
             raise LargeMessageError(len(text), self.sent_longest)
@@ -102,11 +101,11 @@ class Channel:
         self.queue_bytes(*((head, data, text) if data else (head + text,)))
 
     def queue_bytes(self, *pieces: bytes | memoryview) -> None:
-        """Append raw bytes, which are no message, to those that `flush` sends."""
+        """Append raw bytes, without the format of a message, to the bytes that `flush` sends."""
         self._outgoing.extend(memoryview(piece) for piece in pieces)
 
     def flush(self) -> bool:
-        """Send as much as the kernel takes without waiting; return whether nothing is left."""
+        """Send as many bytes as the kernel takes without waiting; return whether all bytes are sent."""
         while self._outgoing:
             try:
                 count = os.write(self._sends, self._outgoing[0])
@@ -120,7 +119,7 @@ class Channel:
         return True
 
     def message_if_arrived(self) -> Message | None:
-        """Return the next message if it has arrived completely, else None; never waits."""
+        """Return the next message, or None if the message has not arrived completely; this method never waits."""
         if self._lengths is None:
             if (head := self.take(_HEAD.size)) is None:
                 return None
@@ -142,7 +141,7 @@ class Channel:
         return Message(value, memoryview(content)[:payload_bytes])
 
     def take(self, count: int) -> bytearray | None:
-        """Return the next `count` bytes if all of them have arrived, else None; never waits."""
+        """Return the next `count` bytes, or None if not all bytes have arrived; this method never waits."""
         if not self.filled:
             self._buffer = bytearray(count)
         while self.filled < count:
@@ -159,7 +158,10 @@ class Channel:
         return content
 
     def wait_for(self, attempt: Callable[[], _Result | None], event: int, deadline: float | None) -> _Result:
-        """Repeat `attempt` at each event until it has a result, and return it; raise TimeoutError at the deadline."""
+        """Call `attempt` after each event (of `select.poll`) until `attempt` returns a result, and return the result.
+
+        Raises TimeoutError at the deadline.
+        """
         while not (result := attempt()):
             seconds = None if deadline is None else deadline - time.monotonic()
             if seconds is not None and seconds <= 0:
@@ -171,7 +173,10 @@ class Channel:
 
 
 def wait_for_channels(channels: Iterable[Channel], seconds: float | None) -> list[Channel]:
-    """Return the channels with data or a closed end; wait for them at most `seconds` (None: for ever)."""
+    """Wait until a channel has data or is closed, and return all such channels.
+
+    Return an empty list after `seconds`; None means no time limit.
+    """
     by_number, poller = {channel.fileno(): channel for channel in channels}, select.poll()
     for number in by_number:
         poller.register(number, select.POLLIN)

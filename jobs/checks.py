@@ -1,6 +1,7 @@
-"""The checks that a run must pass before its metrics count; pure functions of the raw metrics.
+"""Check the raw metrics of a run. The metrics of a run count only if the run passes the checks.
 
-A check is a dict ``{rule, passed, observed, limit, message}``; `passed` is None if the machine cannot tell.
+A check is a dict ``{rule, passed, observed, limit, message}``. `passed` is None if the check is unverifiable: the
+machine does not show the needed facts. All functions in this module are pure functions of the raw metrics.
 """
 
 from __future__ import annotations
@@ -20,44 +21,53 @@ from jobs.program_checks import check_outcome as _check
 
 Rule = Callable[[Run, Limits], Check]
 _SHOWN_NAMES = 3
-_ORDER = (False, None, True)  # the results of checks, the worst first
-_NEGLIGIBLE_GAP_S = 0.005  # seconds: between two parts of a step another thread may get one time slice
-_NEGLIGIBLE_CLOCK_S = 0.002  # seconds between the readings of two clocks on a busy machine
-# Objects: the servers have the last bytes that they fetched in caches that no client can empty.
+_ORDER = (False, None, True)  # the possible results of a check, from the worst to the best
+_NEGLIGIBLE_GAP_S = 0.005  # seconds; between two parts of a step, another thread may get the CPU for one time slice
+_NEGLIGIBLE_CLOCK_S = 0.002  # seconds that may pass between the readings of two clocks on a busy machine
+# The limit for object stores is lower, because servers cache the last bytes that they fetched from the disk, and a
+# client cannot empty the caches of servers.
 _OF_OBJECTS_MIN = 0.9
-_PROFILED_MIN = 0.99  # the same share as for the kernel's count in jobs/events/posix_window.py
-# Number of standard deviations. One is taken as the mean time of a read; for half a turn of a disk it is 0.58 of it.
+_PROFILED_MIN = 0.99  # equal to the limit for the kernel's count in jobs/events/posix_window.py
+# Number of standard deviations. The standard deviation of the time of a read is assumed to be as large as the mean; for
+# a wait of half a turn of a disk, the standard deviation is only 0.58 of the mean.
 _CERTAIN = 3
-# Mean lateness as a share of a step; the utilisation of an accelerator may be wrong by as much.
+# Largest mean lateness of a step, as a share of the step. The utilization may be wrong by this share.
 _LATE_MAX = 0.01
 LEAST_OF_CLIENT = 98.0
-"""Smallest utilisation in percent of accelerators whose batches come from memory, if the client is fast enough."""
-_LEAST_SHARE = 0.01  # smallest share of the time in which the threads had processors
-_NEGLIGIBLE_CPU_S = 0.05  # a few ticks of /proc/stat (10 ms each) do not show another user of the processors
+"""Smallest utilization, in percent, that a fast enough client reaches if all batches come from memory."""
+_LEAST_SHARE = 0.01  # smallest assumed share of the time in which the threads had CPUs; prevents a division by zero
+_NEGLIGIBLE_CPU_S = 0.05  # a few ticks of /proc/stat (10 ms each) do not prove that another program used the CPUs
 
 
 def may_client_starve(au_percent: float, cpu_wait_percent: float, minimum: float) -> bool:
-    """Return whether an accelerator misses its minimum (percent), and would not if its threads had had processors."""
+    """Return whether a shortage of CPUs may explain why an accelerator misses the minimum utilization.
+
+    `minimum` and the utilization `au_percent` are in percent. `cpu_wait_percent` is the share of the time in which the
+    threads of the accelerator waited for a CPU.
+    """
     return au_percent < minimum <= au_percent / max(_LEAST_SHARE, 1 - cpu_wait_percent / 100)
 
 
 def judged_rate(run: Mapping[str, Any]) -> float | None:
-    """Return the rate of a run, whose spread over the runs of a cell is checked; None for a run without metrics."""
+    """Return the rate of a run, or None for a run without metrics.
+
+    The check `spread` compares the rates of the runs of a cell.
+    """
     return run[run["rate"]["key"]] if "rate" in run else None
 
 
 def rate_unit(run: Mapping[str, Any]) -> str:
-    """Return the unit of the rate of a run; empty if it has none."""
+    """Return the unit of the rate of a run, or "" if the run has no rate."""
     return str(run["rate"]["unit"]) if "rate" in run else ""
 
 
 def judge(
     run: Run, cache: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None
 ) -> tuple[list[Check], str | None]:
-    """Return the checks of one run, and the reason why the run does not count (None for a valid run).
+    """Return the checks of one run, and the reason why the run is invalid (None for a valid run).
 
     `cache` is the required state of the page cache: ``cold``, ``warm`` or ``as_is``. `peak` is the peak speed of the
-    storage. `first` has the conditions of the first valid run of the cell.
+    storage. `first` contains the conditions of the first valid run of the cell.
     """
     if "ranks" in run:
         return _judge_together(run, cache, limits, peak, first)
@@ -78,7 +88,7 @@ def judge(
         quiet: True,
         unthrottled: "throttled_s" in run or bool(run.get("io_limits") or run.get("io_limits_hidden")),
         unstolen: "steal_s" in run,
-        undelayed: "waits" in run and not is_program,  # the threads of a program cannot be seen
+        undelayed: "waits" in run and not is_program,  # no thread of a user's program is observed
         on_time: "accelerators" in run,
         finite_loss: "last_loss" in run.get("steps", {}),
         checkpoints_durable if "checkpoints" in run else reached_device: "checkpoints" in run or "reached_bytes" in run,
@@ -93,7 +103,7 @@ def judge(
     failed = [check for check in checks if check["passed"] is False]
     cache_checks = checks[: len(proofs[cache])]
     if not failed and cache_checks and "objects" not in run and all(check["passed"] is None for check in cache_checks):
-        failed = cache_checks  # the state of the cache is proved by at least one of them
+        failed = cache_checks  # at least one check must prove the state of the page cache
     return checks, _reason(failed)
 
 
@@ -104,7 +114,10 @@ def _reason(failed: Sequence[Check]) -> str | None:
 def _judge_together(
     run: Run, cache: str, limits: Limits, peak: Peak | None, first: Conditions | None
 ) -> tuple[list[Check], str | None]:
-    """Return the checks of a run of several ranks: the worst result of each rule, then the checks over all ranks."""
+    """Return the checks of a run that has several ranks, and the reason why the run is invalid.
+
+    For each check that every rank has, only the worst result is returned. The checks over all ranks follow.
+    """
     results = [judge(cast("Run", rank["figures"]), cache, limits, peak) for rank in run["ranks"]]
     ranks = [(f"rank {index}", checks) for index, (checks, _) in enumerate(results)]
     device_checks = [
@@ -132,14 +145,17 @@ def _failure(checks: Sequence[Check]) -> str | None:
 
 
 def _worst_check(rule: str, checks_of_ranks: Sequence[tuple[str, Sequence[Check]]]) -> Check:
-    """Return the worst result of a rule (failed, else unverifiable, else passed), with the rank that has it."""
+    """Return the worst result of a check over all ranks; the message names the rank with this result.
+
+    Failed is worse than unverifiable, and unverifiable is worse than passed.
+    """
     results = [(rank, check) for rank, checks in checks_of_ranks for check in checks if check["rule"] == rule]
     rank, check = min(results, key=lambda result: _ORDER.index(result[1]["passed"]))
     return {**check, "message": f"{rank}: {check['message']}"}
 
 
 def _ranks_by_device(run: Run, key: str) -> list[list[int]]:
-    """Return groups of ranks (by index) that read from the same device of a machine; single ranks are left out."""
+    """Return groups of at least two ranks (by index) that read from the same device of a machine."""
     devices: dict[tuple[Any, Any], list[int]] = {}
     for index, rank in enumerate(run["ranks"]):
         if name := rank["figures"].get(key):
@@ -148,11 +164,11 @@ def _ranks_by_device(run: Run, key: str) -> list[list[int]]:
 
 
 def _check_shared_device(run: Run, indices: Sequence[int], keys: tuple[str, str], limits: Limits) -> list[Check]:
-    """Return the check of the bytes of several ranks on one device against its counter, which sees all of them."""
+    """Return the check `device_bytes` for several ranks on one device, because the device counts their sum."""
     rank_metrics: list[Mapping[str, Any]] = [run["ranks"][index]["figures"] for index in indices]
     counts, fetched_bytes = ([metrics.get(key) for metrics in rank_metrics] for key in (keys[1], "device_bytes"))
     file_bytes = [metrics.get("to_fetch_bytes", metrics["bytes_read"]) for metrics in rank_metrics]
-    if None in (*counts, *fetched_bytes, *file_bytes):  # each rank's own check says so
+    if None in (*counts, *fetched_bytes, *file_bytes):  # the check of each rank reports missing counts
         return []
     sums: Any = {"device_bytes": sum(filter(None, fetched_bytes)), "bytes_read": sum(filter(None, file_bytes))}
     sums |= {keys[0]: rank_metrics[0][keys[0]], keys[1]: max(filter(None, counts), default=0)}
@@ -160,11 +176,15 @@ def _check_shared_device(run: Run, indices: Sequence[int], keys: tuple[str, str]
 
 
 def _below_peak_together(run: Run, peak: Peak, limits: Limits) -> Check:
-    """Return the check of all ranks against the peak; unverifiable above it, because several readers may be faster."""
+    """Return the check of all ranks together against the peak of the storage.
+
+    A rate above the peak is unverifiable, because the peak was measured with the readers of only one rank.
+    """
     check = below_peak(run, peak, limits)
     if check["passed"]:
         return check
-    return check | {"passed": None, "message": f"{check['message']} to the readers of one rank; there were more"}
+    message = f"{check['message']} with the readers of one rank; this run had several ranks"
+    return check | {"passed": None, "message": message}
 
 
 def began_together(run: Run, limits: Limits) -> Check:
@@ -177,7 +197,7 @@ def began_together(run: Run, limits: Limits) -> Check:
 
 
 def cold(run: Run, limits: Limits) -> Check:
-    """Return the check that nearly nothing of the files was in memory just before the start."""
+    """Return the check that nearly no page of the files was in memory just before the start of the run."""
     resident_fraction, message = run["resident_fraction"], _residency(run["resident_fraction"])
     link_count = run.get("linked_files")
     message += (
@@ -187,12 +207,12 @@ def cold(run: Run, limits: Limits) -> Check:
 
 
 def cold_at_server(run: Run, limits: Limits) -> Check:
-    """Return the check that the bytes of objects came from the disk of their servers; clients have no cache.
+    """Return the check that the bytes of the objects came from the disk of the object store, not from its memory.
 
-    The bytes are compared with the counters of the disk and of the device below it, which include other programs, and
-    with the servers' own counters: at most a tenth may be unexplained. Bytes that arrived and were not used count too.
-    The result is unverifiable without the servers' counters, since other programs may have read from the disk, and if a
-    drain read snapshots back from servers on this machine.
+    The number of bytes, including bytes that arrived but were not used, is compared with three counters: the counter of
+    the disk, the counter of the device below the disk, and the counters of the server processes. At most a tenth of the
+    bytes may be missing in a counter. The counters of devices include the reads of other programs. Therefore the result
+    is unverifiable without the counters of the servers, or if snapshots were read back from servers on this machine.
     """
     objects = run["objects"]
     expected_bytes, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
@@ -204,15 +224,15 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     counts_known = {name: count for name, count in counts.items() if name and count is not None}
     if not stores or not counts_known or not expected_bytes:
         doubt = f"what the servers of {endpoint} have in memory cannot be seen from here"
-        message = f"{doubt}: the bytes may be from there (storage.device=… names their disk, where it is here)"
+        message = f"{doubt}; set storage.device if the disk of the servers is on this machine"
         return _at_most("cold", None, unexplained_max, message)
     words = ", ".join(f"{name} gave {count / 1e6:.1f} MB" for name, count in counts_known.items())
     message = f"{words} for {expected_bytes / 1e6:.1f} MB of objects"
     unexplained = max(0.0, 1 - min(counts_known.values()) / expected_bytes)
     drained = any(target.get("served_here") for target in run.get("targets", ()))
     if (stores["read_bytes"] is None or drained) and unexplained <= unexplained_max:
-        doubt = f"others may have read that: what {STORES} itself read is hidden from this user (root may see it)"
-        doubt = "snapshots that were read back from servers here may be part of it" if drained else doubt
+        doubt = f"other programs may have read these bytes: only root may see what {STORES} itself read"
+        doubt = "these bytes may include snapshots that were read back from servers here" if drained else doubt
         return _at_most("cold", None, unexplained_max, f"{message}; {doubt}")
     return _at_most("cold", unexplained, unexplained_max, message)
 
@@ -222,29 +242,31 @@ def _objects_min(limits: Limits) -> float:
 
 
 def warm(run: Run, limits: Limits) -> Check:
-    """Return the check that nearly all pages of the files were in memory just before the start."""
+    """Return the check that nearly all pages of the files were in memory just before the start of the run."""
     resident_fraction = run["resident_fraction"]
     return _at_least("warm", resident_fraction, 1 - limits.resident_max, _residency(resident_fraction))
 
 
 def _residency(resident_fraction: float | None) -> str:
     if resident_fraction is None:
-        return "the kernel does not tell this user what is in memory of another user's files"
+        return "the kernel does not show which pages of another user's files are in memory"
     return f"{resident_fraction:.2%} of the pages were in memory before the start"
 
 
 def device_bytes(run: Run, limits: Limits) -> Check:
-    """Check by three counters that the bytes of the files came from their device; all of them must agree.
+    """Return the check that the bytes of the files came from the device of the files.
 
-    A file counts with its whole blocks, without holes, and once even if it has several names. The counters are those of
-    the process, of the device and of the lowest device below it. The latter two include other programs: if even they
-    have fewer bytes, the bytes came from elsewhere.
+    The size of the files on the device is compared with three counters: the counter of the process, the counter of the
+    device, and the counter of the lowest device below. No counter may have clearly fewer bytes. The counters of devices
+    also count the reads of other programs; if even such a counter is too small, the bytes came from another place.
+
+    The size includes whole blocks and excludes holes. A file with several names (hard links) counts once.
     """
     fetched_bytes, file_bytes = run["device_bytes"], run.get("to_fetch_bytes", run["bytes_read"])
     if fetched_bytes is None:
         return _at_least("device_bytes", None, limits.device_bytes_min, "/proc/self/io is not readable")
     if file_bytes is None:
-        why = "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
+        why = "the size of the files on the device is unknown: compressed files, or a file system without extent lists"
         return _at_least("device_bytes", None, limits.device_bytes_min, why)
     counts = {"the process fetched": fetched_bytes}
     if (name := run.get("device")) and (count := run.get("device_read_bytes")) is not None:
@@ -260,7 +282,7 @@ def device_bytes(run: Run, limits: Limits) -> Check:
 
 
 def from_memory(run: Run, limits: Limits) -> Check:
-    """Return the check that nearly nothing of the data read was fetched from the device."""
+    """Return the check that a warm run fetched nearly no bytes from the device."""
     fetched_bytes, read_bytes = run["device_bytes"], run["bytes_read"]
     if fetched_bytes is None:
         return _at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
@@ -270,7 +292,7 @@ def from_memory(run: Run, limits: Limits) -> Check:
 
 
 def same_data(run: Run, _limits: Limits) -> Check:
-    """Return the check that the files matched their list before and after the run, and that all bytes were read."""
+    """Return the check that all bytes were read, and that the files matched the manifest before and after the run."""
     change_count, read_bytes = run["changed_files"], run["bytes_read"]
     expected_bytes = run.get("bytes_predicted", run["listed_bytes"])
     is_complete = run["images"] == run["images_asked"] and not run["image_errors"]
@@ -285,7 +307,7 @@ def same_data(run: Run, _limits: Limits) -> Check:
 
 
 def unthrottled(run: Run, limits: Limits) -> Check:
-    """Return the check that no CPU quota delayed the run, and that it reached no limit on reads and writes."""
+    """Return the check that no CPU quota delayed the run, and that the run reached no limit on reads and writes."""
     quota_checks = [_check_quota(run, limits)] if "throttled_s" in run else []
     return min([*quota_checks, _check_io_limits(run, limits)], key=lambda check: _ORDER.index(check["passed"]))
 
@@ -302,16 +324,17 @@ def _check_quota(run: Run, limits: Limits) -> Check:
 def _check_io_limits(run: Run, limits: Limits) -> Check:
     share, message = disturbances.nearest_limit(run) or (0.0, "no control group has a limit on reads and writes")
     if share <= limits.io_limit_max and run.get("io_limits_hidden"):
-        doubt = "control groups above may have limits on reads and writes that cannot be seen from here"
+        doubt = "a parent control group may limit reads and writes, and cannot be seen from here"
         return _at_most("unthrottled", None, limits.io_limit_max, doubt)
     return _at_most("unthrottled", share, limits.io_limit_max, message)
 
 
 def undelayed(run: Run, limits: Limits) -> Check:
-    """Return the check that threads with work could run: not asleep, not held by other programs, not stopped.
+    """Return the check that threads that had work could run: no thread slept, was blocked or was stopped for long.
 
-    Threads are sampled at random times; the observed share is the largest one that these samples prove. The check is
-    unverifiable if even a delay in every sample would stay within the limit, or if the threads cannot be seen.
+    Threads are sampled at random times. The observed share of delays is the largest share that the samples prove. The
+    check is unverifiable if the threads cannot be observed. It is also unverifiable if there are so few samples that
+    even a delay in every sample would prove only a share within the limit.
     """
     error, share = run["waits"]["error"], disturbances.delayed_share(run)
     unverifiable = error or disturbances.most_certain(run) <= limits.delayed_max < 1
@@ -322,7 +345,7 @@ def undelayed(run: Run, limits: Limits) -> Check:
 
 
 def unstolen(run: Run, limits: Limits) -> Check:
-    """Return the check that the hypervisor of a virtual machine took nearly no processor time."""
+    """Return the check that the hypervisor took nearly no CPU time from the virtual machine."""
     stolen_s = run["steal_s"]
     message = f"the hypervisor took {stolen_s:.2f} s of the processors in {run['elapsed_s']:.2f} s"
     share = stolen_s / run["elapsed_s"] if stolen_s > _NEGLIGIBLE_CPU_S else 0.0
@@ -330,7 +353,7 @@ def unstolen(run: Run, limits: Limits) -> Check:
 
 
 def complete(run: Run, _limits: Limits) -> Check:
-    """Return the check that every requested image was delivered, or every byte of a baseline moved."""
+    """Return the check that all requested images were delivered, or that a baseline read or wrote all bytes."""
     if "images" not in run:
         moved_bytes = run["bytes_written" if "bytes_written" in run else "bytes_read"]
         requested = run["bytes_asked"]
@@ -347,16 +370,17 @@ def complete(run: Run, _limits: Limits) -> Check:
 
 
 def reached_device(run: Run, limits: Limits) -> Check:
-    """Return the check that the written bytes reached the device within the time of the flush.
+    """Return the check that the written bytes reached the device before the flush ended.
 
-    The counter is that of the file's device, which includes other programs, or else the kernel's of this process.
+    The bytes are counted by the device of the file, including the writes of other programs. If the device has no
+    counter, the kernel's counter for this process is used.
     """
     reached_bytes, written_bytes = run["reached_bytes"], run["bytes_written"]
-    if reached_bytes is None and "objects" not in run:  # a client of an object store writes to a network
+    if reached_bytes is None and "objects" not in run:  # a client of an object store writes to the network, not a disk
         reached_bytes = run["written_bytes"]
     share_min = _objects_min(limits) if "objects" in run else limits.device_bytes_min
     if reached_bytes is None:
-        return _at_least("reached_device", None, share_min, "no counter tells what was written")
+        return _at_least("reached_device", None, share_min, "no counter of written bytes can be read")
     message = f"{reached_bytes / 1e6:.1f} MB came to the device for {written_bytes / 1e6:.1f} MB written"
     return _at_least("reached_device", reached_bytes / written_bytes, share_min, message)
 
@@ -364,8 +388,8 @@ def reached_device(run: Run, limits: Limits) -> Check:
 def time_adds_up(run: Run, limits: Limits) -> Check:
     """Return the check that the separately measured parts add up to the wall time, and that the clock is correct.
 
-    A comparison with the kernel's clock finds a library that replaces the clock of the run; one with the hardware's
-    clock finds a clock that adjtimex(2) makes faster or slower for all programs.
+    If the run's clock differs from the kernel's clock, a library replaced the clock of the run. If the run's clock
+    differs from the hardware's clock, adjtimex(2) made the clock of all programs faster or slower.
     """
     metrics: Mapping[str, Any] = run
     parts_s = sum(metrics[part] for part in run["wall_parts"])
@@ -383,10 +407,10 @@ def time_adds_up(run: Run, limits: Limits) -> Check:
 
 
 def quiet(run: Run, limits: Limits) -> Check:
-    """Return the check that no other program used the device or the processors during the run.
+    """Return the check that no other program used the device or the CPUs during the run.
 
-    The load average before the run is not used: after the first run it is mostly that of the campaign. The CPU time
-    that serves an emulated storage does not count.
+    The check does not use the load average before the run, because previous runs of the campaign cause most of this
+    load. The CPU time of the processes that emulate a storage does not count as use by other programs.
     """
     other_cpu, others = run["other_cpu"], disturbances.longest_other_use(run)
     cpu_max = limits.other_cpu_max + serving_s(run) / run["elapsed_s"]
@@ -406,9 +430,10 @@ def quiet(run: Run, limits: Limits) -> Check:
 
 
 def serving_s(run: Run) -> float:
-    """Return the CPU seconds that serve emulated storages: those that their models count, and those of the kernel.
+    """Return the CPU seconds for emulated storages: the time of the emulating processes, and the time of the kernel.
 
-    The kernel's seconds per request and per GB were measured beforehand; a storage without such numbers counts as 0.
+    The kernel's CPU time is calculated from the CPU time per request and per GB, which were measured before. A storage
+    without these measurements counts as 0.
     """
     return sum(server["cpu_s"] + _serving_kernel_s(server) for server in run.get("served", {}).values())
 
@@ -423,28 +448,28 @@ def _serving_kernel_s(server: Mapping[str, float]) -> float:
 
 
 def on_time(run: Run, _limits: Limits) -> Check:
-    """Return the check that emulated accelerators ended their steps on time, and that their times add up."""
+    """Return the check for emulated accelerators: steps end on time, and the parts of the time add up to the total."""
     rows = run["accelerators"]
     late_share, accelerator = max((row["late_share"], row["accelerator"]) for row in rows)
     gap = max(abs(row["wall_s"] - sum(row[part] for part in run["wall_parts"])) / row["wall_s"] for row in rows)
     message = f"accelerator {accelerator} ended its steps {late_share:.2%} of a step late (at most {_LATE_MAX:.0%})"
     if gap > _LATE_MAX:
-        message = f"the parts of the time of an accelerator differ from its time by {gap:.2%}"
+        message = f"the sum of the parts of an accelerator's time differs from the wall time by {gap:.2%}"
     return _at_most("on_time", max(late_share, gap), _LATE_MAX, message)
 
 
 def finite_loss(run: Run, _limits: Limits) -> Check:
-    """Return the check that every step of a training has a loss; None stands for an infinite or invalid loss."""
+    """Return the check that the loss of every training step is a finite number."""
     lost_step, last_loss = run["steps"]["lost_loss"], run["steps"]["last_loss"]
-    message = f"step {lost_step}: the loss is no finite number" if lost_step else f"the last loss is {last_loss:.3g}"
+    message = f"step {lost_step}: the loss is not a finite number" if lost_step else f"the last loss is {last_loss:.3g}"
     return _check("finite_loss", lost_step is None, lost_step, None, message)
 
 
 def checkpoints_durable(run: Run, _limits: Limits) -> Check:
-    """Return the check that every snapshot was read back correctly, and that its bytes reached its devices.
+    """Return the check that every snapshot was read back correctly, and that all its bytes were written to the devices.
 
-    The observed share of a device is the bytes written to it over the bytes of the snapshots on it. A snapshot counts
-    twice if the device holds both sides of a burst buffer, or an image of the other side.
+    For each device, the bytes written to the device are divided by the bytes of the snapshots on the device. A snapshot
+    counts twice if the fast and the slow storage of a burst buffer are on the same device.
     """
     requested, lines = run["checkpoints_asked"], run["checkpoints"]
     verified = sum(line["verified"] for line in lines)
@@ -468,7 +493,11 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
 
 
 def profile_complete(run: Run, _limits: Limits) -> Check:
-    """Return the check that the profile dropped nothing, saw all reads of the kernel, and has all of the data."""
+    """Return the check that the profile is complete.
+
+    The profile must not have dropped calls, must have all reads that the kernel counted, and must have all bytes that
+    the run read.
+    """
     profile, read_bytes = run["profile"], run.get("bytes_read") or 0
     seen_bytes, kernel_bytes, blind_spot = (
         profile["seen_read_bytes"],
@@ -476,9 +505,8 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
         profile["blind_spot"],
     )
     profile_bytes = profile["bytes_read"]
-    lacks_data = (
-        profile_bytes < _PROFILED_MIN * read_bytes
-    )  # the counter of this process has neither mapped files nor running children
+    # This comparison is needed because the kernel's counter includes neither mapped files nor running child processes.
+    lacks_data = profile_bytes < _PROFILED_MIN * read_bytes
     passed = (
         None
         if kernel_bytes is None and not profile["dropped"] and not lacks_data
@@ -496,57 +524,62 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
 
 
 def unspoiled(run: Run, _limits: Limits) -> Check:
-    """Return the check that no request of an emulated storage got an injected fault, which would change the time."""
+    """Return the check that no fault was injected into the requests of an emulated storage.
+
+    An injected fault would change the time of the run.
+    """
     faults = {name: count for name, server in run["served"].items() if (count := int(server.get("spoiled", 0)))}
-    texts = [f"the model of {name} was given faults for {count:,} requests" for name, count in faults.items()]
-    return _at_most("unspoiled", sum(faults.values()), 0, "; ".join(texts) or "no model was given faults")
+    texts = [f"faults were injected into {count:,} requests of the model of {name}" for name, count in faults.items()]
+    return _at_most("unspoiled", sum(faults.values()), 0, "; ".join(texts) or "no faults were injected")
 
 
 def _as_expected(rule: str, expectation: Expectation) -> Check:
-    """Return the check of an expectation that the benchmark itself states."""
+    """Return the check that a value of the run is the value that the benchmark predicts."""
     passed = None if expectation["found"] is None else expectation["found"] == expectation["expected"]
     return _check(rule, passed, None, None, expectation["message"])
 
 
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
-    """Return the check that a cold run did not read faster than its storage can (paper, Table I).
+    """Return the check that a cold run did not read faster than the storage can deliver (paper, Table I).
 
-    It fails only above the largest honest rate: the ceiling plus a part for chance. Between the peak and this rate, and
-    above the peak without a ceiling for this number of readers, the result is unverifiable.
+    A rate up to the peak of the storage passes. A rate above the peak is unverifiable if no ceiling is known for this
+    number of readers. If a ceiling is known, a rate fails if it exceeds the ceiling by more than chance can explain,
+    and all other rates above the peak are unverifiable.
     """
     rate, peak_rate, ceiling = run["read_mb_per_s"], peak["mb_per_s"], peak["ceiling_mb_per_s"]
-    message = f"{rate:.1f} MB/s, and its storage gives {peak_rate:.1f} MB/s by itself ({peak['by']})"
+    message = f"{rate:.1f} MB/s, and the storage alone gives {peak_rate:.1f} MB/s ({peak['by']})"
     check = _at_most("below_peak", rate / peak_rate, limits.peak_max, message)
     if check["passed"]:
         return check
     if ceiling is None:
-        return check | {"passed": None, "message": f"{message} to one reader; benchmark.access=random_read would tell"}
+        return check | {"passed": None, "message": f"{message} to one reader; a baseline with random_read is missing"}
     rate_max = limits.peak_max * ceiling * (1 + _chance(peak["reads"], run.get("images")))
     message = f"{message}; an honest run reads at most {rate_max:.1f} MB/s"
     return check | {"passed": None if rate <= rate_max else False, "message": message}
 
 
 def _chance(*reads: int | None) -> float:
-    """Return the largest share by which chance can raise the ratio of two rates, each with this number of reads.
+    """Return the largest share by which chance can raise the ratio of two rates.
 
-    Runs with the same seed read in the same order and have the same luck, so all of them count as one.
+    `reads` are the numbers of reads of the two rates. All runs with one seed count as one run, because these runs read
+    in the same order and so are equally lucky.
     """
     return _CERTAIN * math.sqrt(sum(1 / count for count in reads if count))
 
 
 def same_conditions(run: Run, first: Conditions | None) -> Check:
-    """Return the check that all other conditions of the speed are those of the first run, and did not change."""
+    """Return the check that the conditions are equal to the conditions of the first valid run, and did not change."""
     conditions = run["conditions"]
     changes = _differences(conditions, run.get("conditions_after", conditions))
     differences = _differences(first or conditions, conditions)
     texts = [f"{text} at the end of the run" for text in changes] + [f"{text} in this run" for text in differences]
     count = len(conditions["process"] | conditions["machine"]) + sum(map(len, conditions["storages"].values()))
-    message = "; ".join(texts) or f"{count} conditions are those of the first run that counts"
+    message = "; ".join(texts) or f"{count} conditions are equal to the conditions of the first valid run"
     return _at_most("same_conditions", len(texts), 0, message)
 
 
 def _by_name(conditions: Conditions) -> dict[str, Any]:
-    """Return the conditions by name; a condition of a storage has its name added."""
+    """Return all conditions by name; the name of a storage's condition includes the name of the storage."""
     by_name = conditions["process"] | conditions["machine"]
     storages = conditions["storages"].items()
     return by_name | {f"{name} of {storage}": fact for storage, facts in storages for name, fact in facts.items()}
@@ -561,7 +594,7 @@ def _differences(conditions: Conditions, others: Conditions) -> list[str]:
 
 
 def spread(rates: Sequence[float], limits: Limits) -> Check:
-    """Return the check that the rates of the measured runs of a cell agree: (max - min) / median."""
+    """Return the check that the spread of the rates of a cell is small; the spread is (max - min) / median."""
     if len(rates) <= 1:
         message = "only 1 valid measured run" if rates else "no valid measured run"
         return _at_most("spread", None, limits.spread_max, message)

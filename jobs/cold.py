@@ -1,4 +1,4 @@
-"""Put files into the page cache, or remove them, in a notebook or a test, with proof before and after.
+"""Load files into the page cache or remove files from the page cache, in a notebook or a test, and check the result.
 
 ::
 
@@ -31,43 +31,47 @@ from jobs.system.page_cache import PAGE_BYTES, Residency
 
 
 class CacheError(JobError):
-    """Files that are not in the requested state, or did not stay in it."""
+    """Raised if files do not get into the requested state (cold or warm), or do not stay in this state."""
 
 
 @dataclass
 class CacheProof:
-    """The share of the files in memory and the bytes fetched; the last three are set at the end of the context."""
+    """The measured state of the page cache before and after the body of the context.
+
+    `after`, `read_bytes` and `fetched_bytes` are set at the end of the context.
+    """
 
     files: int
     bytes: int
-    before: float | None  # share of the pages in memory; None if unknown
+    before: float | None  # share of the files' pages in memory; None if unknown
     after: float | None = None
     read_bytes: int | None = None  # bytes of the files that came into memory; None if unknown
-    fetched_bytes: int | None = None  # from devices, for this process and its ended children
+    fetched_bytes: int | None = None  # bytes fetched from devices by this process and its ended child processes
 
 
 @contextmanager
 def cold_files(*paths: str | os.PathLike[str]) -> Iterator[CacheProof]:
-    """Remove files, and all files below folders, from memory for the body of the context.
+    """Remove files, and all files below folders, from the page cache before the body of the context.
 
-    Raises CacheError if some stay in memory or if this is unknown, and at the end if the data that were read did not
-    come from their device.
+    Raises CacheError if files stay in memory, or if the kernel does not show whether files stay in memory. Raises
+    CacheError also at the end of the context, if the data that the body read did not come from the device.
     """
     yield from _with_proof("cold", paths)
 
 
 @contextmanager
 def warm_files(*paths: str | os.PathLike[str]) -> Iterator[CacheProof]:
-    """Read files, and all files below folders, into memory for the body of the context.
+    """Read files, and all files below folders, into the page cache before the body of the context.
 
-    Raises CacheError if they do not fit, and at the end if some were dropped from memory or came from their device.
+    Raises CacheError if the files do not fit into memory. Raises CacheError also at the end of the context, if files
+    were dropped from memory or came from the device.
     """
     yield from _with_proof("warm", paths)
 
 
 def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[str], ...]) -> Iterator[CacheProof]:
     limits, files = Limits(), _list_files(paths)
-    folders = {path.stat().st_dev: path.parent for path in files}.values()  # one per file system
+    folders = {path.stat().st_dev: path.parent for path in files}.values()  # one folder per file system
     layers = layers_below(*folders)
     before = _prepare(state, files, layers)
     _require_passed(_check_state(state, before, layers, limits))
@@ -92,14 +96,14 @@ def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[s
 
 
 def _list_files(paths: tuple[str | os.PathLike[str], ...]) -> list[Path]:
-    """Return the distinct files at and below the paths, except those whose names begin with a dot."""
+    """Return the distinct files at and below the paths, without files whose names begin with a dot."""
     files: dict[tuple[int, int], Path] = {}
     for path in map(Path, paths):
         entries = untrusted.files_below(path) if path.is_dir() else [(path, path.stat())]
         files |= {(status.st_dev, status.st_ino): file for file, status in entries if file.is_file()}
     if not files:
         raise CacheError(
-            f"no file in {', '.join(map(str, paths)) or 'nothing'}", "name files, or folders that have some"
+            f"no file in {', '.join(map(str, paths)) or 'nothing'}", "name files, or folders that contain files"
         )
     return list(files.values())
 

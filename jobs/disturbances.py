@@ -1,9 +1,9 @@
-"""Disturbances of a run: its threads could not work, a limit was reached, or other programs used its devices.
+"""Find disturbances of a run: delayed threads, reached limits, and other programs that used the devices of the run.
 
-Delays are found by samples of the threads. The kernel counts the requests of a device without their process, and the
-fetched bytes per process. So the read requests of other programs have two upper bounds: the number of blocks of their
-bytes, and the requests that remain if each piece of the run's own files took one. If a run writes nothing, all writes
-and flushes belong to other programs.
+Delays are found by samples of the threads. The kernel counts the requests to a device, but not which process made a
+request; it counts the fetched bytes for each process. So the number of read requests of other programs has two upper
+bounds: the number of blocks in the bytes that other programs read, and the number of requests that remain after one
+request for each extent of the run's own files. If a run writes nothing, other programs made all writes and flushes.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 from jobs.model.results import DeviceUse, Run
 from jobs.objects import STORES
 
-# States of a thread (`jobs.system.threads`) in which it does none of the measured work, with their texts.
+# The states of a thread (`jobs.system.threads`) in which the thread does no measured work, with a text for messages.
 DELAYS = {
     "idle_device": "waited for a device that had nothing to do",
     "asleep": "slept",
     "held": "were held by another program",
 }
 _BUSY = (*DELAYS, "running", "storage")
-_CHANCE = 0.04  # probability that a run with exactly this true share shows as many events
+_CHANCE = 0.04  # probability with which `certain_share` may return a share that is larger than the true share
 _STEPS = 40
 
 
 def certain_share(count: int, samples: int) -> float:
-    """Return the largest share that is certainly reached, if `count` of `samples` samples showed an event.
+    """Return the share of the time that an event certainly took, if `count` of `samples` samples showed the event.
 
-    It is Chernoff's bound: with a smaller true share, fewer than one run in 25 would show as many events.
+    This share is Chernoff's bound: if the true share were smaller, fewer than one run in 25 would show as many events.
     """
     low, high = 0.0, count / samples if samples else 0.0
     for _ in range(_STEPS if count else 0):
@@ -41,7 +41,7 @@ def certain_share(count: int, samples: int) -> float:
 
 
 def _divergence(observed: float, true: float) -> float:
-    """Return the relative entropy of two shares, `observed` above `true`."""
+    """Return the relative entropy of two shares; `observed` must be larger than `true`."""
     rest = (1 - observed) * math.log((1 - observed) / (1 - true)) if observed < 1 else 0.0
     return observed * math.log(observed / true) + rest
 
@@ -49,8 +49,9 @@ def _divergence(observed: float, true: float) -> float:
 def delayed_share(run: Run) -> float:
     """Return the share of the time in which the run certainly could not work.
 
-    It is the larger of two shares: the samples of threads with work that made no progress, and the time in which the
-    process stood still, less the time that the hypervisor took.
+    The result is the larger of two shares. The first is the share of samples in which a thread with work made no
+    progress. The second is the share of the time in which the whole process stood still, minus the time that the
+    hypervisor took.
     """
     waits, elapsed_s = run["waits"], run["elapsed_s"]
     stopped: float = max(waits["late_s"] / elapsed_s, certain_share(waits["late"], waits["alarms"]))
@@ -59,18 +60,23 @@ def delayed_share(run: Run) -> float:
 
 
 def most_certain(run: Run) -> float:
-    """Return the share that would be certain if every sample showed a delay; few samples give a small share."""
+    """Return the share of delays that would be certain if every sample showed a delay.
+
+    The share is small if there are only few samples.
+    """
     return certain_share(run["waits"]["looks"], run["waits"]["looks"])
 
 
 def delays_in_words(run: Run) -> str:
-    """Return the observed delays in words."""
+    """Return a text that describes the observed delays."""
     waits = run["waits"]
     delay_texts = [f"{waits['threads'][state]} {text}" for state, text in DELAYS.items() if state in waits["threads"]]
     functions = f" (in {', '.join(sorted(waits['functions']))})" if waits["functions"] else ""
     threads = f"of {_count_threads(waits, _BUSY)} threads with work"
     thread_text = f"{threads} {' and '.join(delay_texts) or 'none was delayed'}{functions}"
-    stop_text = f"it stood still at {waits['late']} of {waits['alarms']} alarms, for {waits['late_s']:.2f} s or more"
+    stop_text = (
+        f"the process stood still at {waits['late']} of {waits['alarms']} alarms, for {waits['late_s']:.2f} s or more"
+    )
     return f"at {waits['looks']} looks, {thread_text}; {stop_text}"
 
 
@@ -79,7 +85,10 @@ def _count_threads(waits: Mapping[str, Any], states: Mapping[str, str] | tuple[s
 
 
 def nearest_limit(run: Run) -> tuple[float, str] | None:
-    """Return the largest share of a limit on reads and writes that a run reached, and a text; None without limits."""
+    """Return the largest share that a run reached of a limit on reads and writes, and a text about this limit.
+
+    Return None if there is no such limit.
+    """
     limits = run.get("io_limits", ())
     if not limits:
         return None
@@ -92,8 +101,9 @@ def nearest_limit(run: Run) -> tuple[float, str] | None:
     return share, f"{rule}, and the run had {observed_rate:.4g}"
 
 
-# The few writes of the file system itself in a short run are no disturbance. Measured for a commit after appending to
-# three files: 7 writes and 2 flushes on ext4, 4 and 2 on XFS, 22 and 2 on btrfs; at most one read in 36 idle seconds.
+# A few writes by the file system itself do not count as a disturbance. After appending to three files, a commit caused
+# 7 writes and 2 flushes on ext4, 4 writes and 2 flushes on XFS, and 22 writes and 2 flushes on btrfs. At most one read
+# was observed in 36 idle seconds.
 _NEGLIGIBLE_READS, _NEGLIGIBLE_WRITES, _NEGLIGIBLE_FLUSHES = 4, 24, 3
 _NEGLIGIBLE_BYTES = 1 << 20
 
@@ -105,11 +115,11 @@ class OtherUse(NamedTuple):
     reads: int
     writes: int
     flushes: int
-    share: float  # of the run in which the device served them, 0 to 1
+    share: float  # share of the run's time in which the device served other programs, from 0 to 1
 
     @property
     def message(self) -> str:
-        """Return a sentence about this use."""
+        """Return a sentence about the use by other programs."""
         sentence = f"took {self.share:.1%} of the time of {self.device}"
         return (
             f"{sentence} with {self.reads} reads, {self.writes} writes and {self.flushes} flushes"
@@ -119,9 +129,10 @@ class OtherUse(NamedTuple):
 
 
 def longest_other_use(run: Run) -> OtherUse | None:
-    """Return the use of the run's device that served other programs longest; None if it is unknown for all devices.
+    """Return how other programs used the device of the run that served them longest.
 
-    It is unknown if servers of objects used the device and this user may not see their bytes.
+    Return None if the use is unknown for all devices. The use is also unknown if the servers of an object store used
+    the device, but the user may not read the counters of these servers.
     """
     if "objects" in run and (run["objects"]["servers"].get(STORES) or {}).get("read_bytes") is None:
         return None
@@ -130,7 +141,10 @@ def longest_other_use(run: Run) -> OtherUse | None:
 
 
 def _saving_s(run: Run) -> float:
-    """Return the seconds in which the run itself may have flushed: until each snapshot was durable, else always."""
+    """Return the seconds in which the run itself may have flushed a device.
+
+    A run with snapshots flushes only until each snapshot is durable. Any other run may flush at any time.
+    """
     if "checkpoints" not in run:
         return run["elapsed_s"]
     elapsed_s, lines = run["elapsed_s"], run["checkpoints"]
@@ -139,11 +153,12 @@ def _saving_s(run: Run) -> float:
 
 
 def _use_by_others(use: DeviceUse, elapsed_s: float, saving_s: float) -> OtherUse:
-    """Return the largest possible use of a device by other programs: their share of its busy time.
+    """Return the largest possible use of a device by other programs, as a share of the run's time.
 
-    The share is the larger of their share of the requests (if the time of each is that of a seek) and of the bytes. A
-    flush stops all other requests. If the run writes, the writes are divided by their bytes, and the time of flushes
-    beyond `saving_s` counts for other programs.
+    The busy time of the device is divided by requests (as if every request took a seek) and by bytes. The larger share
+    of other programs counts. The time of flushes is added, because a flush stops all other requests. If the run itself
+    writes, the number of writes is divided in proportion to the bytes, and only the time of flushes beyond `saving_s`
+    counts for other programs.
     """
     own_written = use["own_written_bytes"]
     read_bytes = max(0, use["read_bytes"] - use["own_read_bytes"])

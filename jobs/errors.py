@@ -1,4 +1,4 @@
-"""The errors of the jobs: each gives the message and, if there is one, the cure."""
+"""Define the exceptions of the package `jobs`. An exception has a message and a hint that says what the user can do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class JobError(Exception):
-    """An error with a message of one line and a hint how to cure it (empty: none)."""
+    """An error with a message of one line and a hint that says what the user can do; the hint may be empty."""
 
     exit_code = 2
-    """The exit code of a run by hand."""
+    """The exit code of `python -m jobs` after this error."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
@@ -29,15 +29,15 @@ def _unpickle(error_type: type[JobError], message: str, hint: str) -> JobError:
 
 
 class DatasetError(JobError):
-    """A dataset, or the file of a baseline, that cannot be made, read or trusted."""
+    """Raised if a dataset, or the file of a baseline, cannot be generated, read or trusted."""
 
 
 class UnreadableImageError(JobError):
-    """An image file that could not be loaded, in a run that must not drop files."""
+    """Raised for an image file that cannot be loaded, in a run that must not skip files."""
 
 
 class NotInstalledError(JobError, ModuleNotFoundError):
-    """A package of the extra ``tensorflow`` that is not installed."""
+    """Raised if a package of the extra ``tensorflow`` is not installed."""
 
     exit_code = 3
 
@@ -45,56 +45,63 @@ class NotInstalledError(JobError, ModuleNotFoundError):
         need = f", and benchmark={','.join(benchmarks)} needs it" if benchmarks else ""
         super().__init__(
             f"{name} is not installed{need}",
-            "pip install 'tfio-campaign[tensorflow]'; stall, feed, benchmark=command and benchmark=baseline need none",
+            "pip install 'tfio-campaign[tensorflow]'; stall, feed, benchmark=command and benchmark=baseline work"
+            " without TensorFlow",
         )
 
 
 class NoGpuError(JobError):
-    """A missing GPU: one is required, and TensorFlow finds none."""
+    """Raised if a run requires a GPU, but TensorFlow finds no GPU."""
 
     exit_code = 3
 
     def __init__(self) -> None:
         super().__init__(
-            "the accelerator is to be a GPU, and TensorFlow finds none here",
-            "see what nvidia-smi and $CUDA_VISIBLE_DEVICES say and install tensorflow[and-cuda],"
-            " or take accelerator=auto, cpu or emulated",
+            "the run requires a GPU (accelerator=gpu), but TensorFlow finds no GPU here",
+            "check nvidia-smi and $CUDA_VISIBLE_DEVICES, and install tensorflow[and-cuda];"
+            " or use accelerator=auto, cpu or emulated",
         )
 
 
 class EngineError(JobError):
-    """An engine that is missing, that failed, or whose result is not credible."""
+    """Raised if the engine of a baseline is missing, has failed, or reports a result that cannot be true."""
 
     exit_code = 3
 
 
 class ProgramError(JobError):
-    """A user's program that could not be started, failed, or did not print the expected line."""
+    """Raised if a user's program could not start, failed, or did not print the expected line."""
 
     exit_code = 1
 
 
 class ObjectStoreError(JobError):
-    """An object store that does not answer, refuses a request, or lacks an object."""
+    """Raised if an object store does not answer, refuses a request, or lacks an object."""
 
     exit_code = 3
 
 
 class BurstBufferError(JobError):
-    """An error in saving snapshots; the base class of all errors of the burst buffer."""
+    """Raised if snapshots cannot be saved; the base class of all errors of the burst buffer."""
 
 
 class FolderError(BurstBufferError):
-    """A folder that is missing, in use, too new, or belongs to another user or buffer; it was not changed."""
+    """Raised for a folder that cannot be used; the folder was not changed.
+
+    The folder is missing, in use, of a newer version, or belongs to another user or another burst buffer.
+    """
 
 
 class NotOursError(FolderError):
-    """A folder or bucket that belongs to no training, or to another one, which may have opened it meanwhile."""
+    """Raised for a folder or bucket that does not belong to this training.
+
+    Another training may have opened the folder or bucket while this training was running.
+    """
 
 
 class RoomError(BurstBufferError):
-    """A storage without room for one snapshot."""
+    """Raised if a storage does not have enough free space for one snapshot."""
 
 
 class DamageError(BurstBufferError):
-    """A snapshot whose files differ from its manifest."""
+    """Raised for a snapshot whose files differ from the manifest of the snapshot."""

@@ -1,15 +1,16 @@
-"""A process that imports TensorFlow once and forks a fresh child for each run.
+"""Run a process that imports TensorFlow once, and that forks a new child process for each run.
 
-Importing TensorFlow takes seconds; forking a process that has imported it takes a tenth of a second. The process forks
-before it uses any op or device, so that every run starts with a clean runtime. Requests come on standard input and
-answers go to standard output (`jobs.channel`).
+Importing TensorFlow takes seconds; forking a process that has already imported TensorFlow takes a tenth of a second.
+The process forks before it uses any op or device, so that every run starts with a clean runtime. Requests come on
+standard input, and answers go to standard output (`jobs.channel`).
 
 Request: ``{"job": "module:function", "arguments": [{…}, …], "logs": [path, …], "timeout_s": seconds}``.
 Answer: ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool, "left_alone": bool,
-"elapsed_s": …}``, one per argument.
-It is sent when the results are complete: the children end while their record is written, before the next child is
-forked. The children of a request run at once; if one of them ends without a result,
-the others are killed after a short while.
+"elapsed_s": …}``, with one answer for each argument.
+
+The answers are sent as soon as all results are complete. So the requester can write the record while the children
+exit; the next child is forked only after their exit. The children of one request run at the same time. If one child
+ends without a result, all other children are killed after a few seconds.
 """
 
 from __future__ import annotations
@@ -35,27 +36,28 @@ from jobs.system import files
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
 _KILL_TIMEOUT_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
-_RESULT_LONGEST = JSON_LONGEST - (1 << 20)  # bytes of JSON; the end of the run and its log are added later
-_GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
+_RESULT_LONGEST = JSON_LONGEST - (1 << 20)  # bytes of JSON; leaves space for the end of the run and its log
+_GRACE_S = 5.0  # seconds that a child has to exit after its answer before it is killed
 
 
 def main() -> None:
-    """Import the modules named on the command line, report ready, then serve until standard input closes.
+    """Import the modules named on the command line, report ready, then serve requests until standard input closes.
 
-    The function of a ``module:function`` is called, too: it prepares something for all children.
+    For a word ``module:function``, the function is also called, to prepare something that all children use.
     """
     die_with_parent()
-    # A run's memory contains the job's secret and the user's environment: no core file is written.
+    # No core file may be written, because the memory of a run contains the job's secret and the user's environment.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     requester = Channel(os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno()))
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not break the protocol
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # printed text of libraries must not break the protocol
     for word in sys.argv[1:]:
         module, _, function = word.partition(":")
         imported_module = importlib.import_module(module)
         if function:
             getattr(imported_module, function)()
     gc.collect()
-    gc.freeze()  # a child that collects these 300,000 objects needs tenths of a second and copies their pages
+    # Without `freeze`, garbage collection in a child takes tenths of a second and copies the pages of 300,000 objects.
+    gc.freeze()
     with contextlib.suppress(ClosedError):
         requester.send({"ready": True})
         while True:
@@ -65,12 +67,12 @@ def main() -> None:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends, however that happens."""
+    """Ask the kernel to kill this process when the parent process ends for any reason."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Child:
-    """A child process that runs one request, and its result."""
+    """A child process that runs one argument of a request, and the result of this child."""
 
     def __init__(self, job: str, argument: Any, log: str, requester: Channel) -> None:
         receives, sends = os.pipe()
@@ -78,7 +80,7 @@ class _Child:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(receives)
-            requester.close()  # a run that writes to a wrong descriptor must not speak for this process
+            requester.close()  # a run that writes to a wrong file descriptor must not send answers to the requester
             _run_child(job, argument, log, Channel(sends), parent)
         os.close(sends)
         self.channel, self.is_open = Channel(receives), True
@@ -87,7 +89,7 @@ class _Child:
         self.ended_at = 0.0
 
     def hear(self) -> None:
-        """Receive from the child, until its result is complete or it closes the pipe."""
+        """Receive available data from the child, and note whether the result is complete or the pipe is closed."""
         with contextlib.suppress(ClosedError):
             message = self.channel.message_if_arrived()
             self.answer = message.value if message else None
@@ -98,9 +100,10 @@ class _Child:
 
 @contextlib.contextmanager
 def forked_children(request: dict[str, Any], requester: Channel) -> Iterator[list[dict[str, Any]]]:
-    """Run one request for at most ``timeout_s``; yield the ends of its children; leave no process running.
+    """Run one request for at most ``timeout_s``, and yield one answer for each child process.
 
-    A child that has sent its whole result counts as successful, however it ends.
+    All processes of the children are killed at the end. A child that has sent its complete result counts as successful,
+    whatever its exit code is.
     """
     started = time.perf_counter()
     children: list[_Child] = []
@@ -125,7 +128,7 @@ def forked_children(request: dict[str, Any], requester: Channel) -> Iterator[lis
 
 
 def _describe_end(child: _Child, status: int | None, started: float) -> dict[str, Any]:
-    """Return the answer about the end of a child; ``left_alone``: it was stopped because another child failed."""
+    """Return the answer about a child; ``left_alone`` is true if the child was stopped because another child failed."""
     code = 0 if child.answer else None if status is None else os.waitstatus_to_exitcode(status)  # negative for a signal
     return {
         "result": child.answer["result"] if child.answer else None,
@@ -138,22 +141,25 @@ def _describe_end(child: _Child, status: int | None, started: float) -> dict[str
 
 
 def _run_child(job: str, argument: Any, log_path: str, channel: Channel, parent: int) -> None:
-    """Run the job in the child: new session, own log, the result as JSON through the pipe; never returns."""
+    """Run the job in the child process, in a new session and with a log of its own; this function never returns.
+
+    The result goes to the parent process as JSON through the pipe.
+    """
     code = 1
     try:
         os.setsid()
         die_with_parent()
-        if os.getppid() != parent:  # the template ended before the line above
+        if os.getppid() != parent:  # the parent process ended before `die_with_parent` took effect
             os._exit(1)
         null = os.open(os.devnull, os.O_RDWR)
-        log = null  # a full disk takes the log away, not the run
+        log = null  # the run continues without a log if the disk is full
         with contextlib.suppress(OSError):
             log = files.open_new(Path(log_path))
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         module, _, function = job.partition(":")
         result = getattr(importlib.import_module(module), function)(argument)
-        _flush()  # the log is complete when the result arrives
+        _flush()  # the log must be complete when the parent process receives the result
         channel.sent_longest = _RESULT_LONGEST
         try:
             channel.send({"result": result}, seconds=None)
@@ -175,7 +181,7 @@ def _flush() -> None:
 
 
 def _receive_all(children: list[_Child], requester: Channel, deadline: float) -> None:
-    """Receive from the children, until each has sent its result or ended, or until the deadline."""
+    """Receive the results of the children, until every child has sent a result or has ended, or until the deadline."""
     failure_deadline = float("inf")
     while waiting := {child.channel: child for child in children if child.is_open}:
         seconds = min(deadline, failure_deadline) - time.perf_counter()
@@ -184,10 +190,10 @@ def _receive_all(children: list[_Child], requester: Channel, deadline: float) ->
             child = waiting[channel]
             child.hear()
             child.ended_at = time.perf_counter()
-            if not child.is_open and not child.answer:  # the other children cannot go on without this one
+            if not child.is_open and not child.answer:  # the other ranks cannot go on without this child
                 failure_deadline = min(failure_deadline, child.ended_at + _GRACE_S)
         if ready_channels == [requester]:
-            # Requests come one at a time: this can only be the end of standard input.
+            # No new request comes before the answers, so that readable data can only be the end of standard input.
             raise ClosedError("standard input was closed while a run was under way")
         if not ready_channels and seconds <= 0:
             for child in waiting.values():
@@ -196,10 +202,13 @@ def _receive_all(children: list[_Child], requester: Channel, deadline: float) ->
 
 
 def _wait_for_end(child: int, timeout_s: float) -> int | None:
-    """Kill the child after `timeout_s`; return its wait status, or None if it survives (its storage is dead)."""
+    """Wait `timeout_s` for the end of a child, then kill the child; return its wait status.
+
+    Return None if the child survives SIGKILL, which happens if its storage does not answer.
+    """
     status = _poll_end(child, timeout_s)
     if status is None:
-        os.kill(child, signal.SIGKILL)  # also by its own id: it may not have its own session yet
+        os.kill(child, signal.SIGKILL)  # the child may not have its own session yet, so its group cannot be killed
         status = _poll_end(child, _KILL_TIMEOUT_S)
     return status
 

@@ -1,4 +1,4 @@
-"""TensorFlow, numpy and h5py, each imported at its first use: a mere list of benchmarks needs none of them."""
+"""Import TensorFlow, numpy and h5py only at their first use, because not all commands need these packages."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ __all__ = ["h5py", "has_tensorflow", "np", "tf"]
 
 
 def has_tensorflow() -> bool:
-    """Return whether TensorFlow is installed for this interpreter; imports nothing."""
+    """Return whether TensorFlow is installed for this Python interpreter, without importing TensorFlow."""
     return find_spec("tensorflow") is not None

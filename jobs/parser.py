@@ -1,6 +1,7 @@
-"""The command line of a program of ours: a parser that names the cure of a wrong word, and the program's exit code.
+"""Parse the command lines of this project's programs, and calculate the exit code of a program.
 
-A flag changes what one call prints, asks, writes or leaves out; ``KEY=VALUE`` sets what is measured, and how.
+If a word of the command line is wrong, the parser says what the user can do. A flag changes what one call prints, asks,
+writes or leaves out. ``KEY=VALUE`` sets what is measured, and how.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _LINE_OF_FLAGS = re.compile(r"^ +(-.*?)(?:  |$)", re.MULTILINE)
 
 
 class ProgramParser(argparse.ArgumentParser):
-    """A parser whose errors are a sentence and a cure; it accepts no abbreviated flags.
+    """An argument parser whose errors are a sentence and a hint; abbreviated flags are not accepted.
 
-    With ``open_ended=True``, `parse_known_args` returns flags that it does not know, for another parser.
+    With ``open_ended=True``, `parse_known_args` returns unknown flags, so that another parser can read these flags.
     """
 
     def __init__(self, *words: Any, open_ended: bool = False, **options: Any) -> None:
@@ -37,7 +38,7 @@ class ProgramParser(argparse.ArgumentParser):
         self._open_ended = open_ended
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the options and the words that are none; refuse a flag that is not known."""
+        """Return the options, and all words that are not options; exit with an error for an unknown flag."""
         options, rest = super().parse_known_args(args, namespace)
         before = rest[: rest.index(END_OF_FLAGS)] if END_OF_FLAGS in rest else rest
         unknown = [word for word in before if word.startswith("-") and word != "-"]
@@ -48,22 +49,22 @@ class ProgramParser(argparse.ArgumentParser):
 
     @property
     def flags(self) -> list[str]:
-        """Return the flags that this parser knows, one per line of its help."""
+        """Return all flags of this parser, as listed in the help text."""
         return re.findall(r"(?<![\w-])--?\w[\w-]*", " ".join(_LINE_OF_FLAGS.findall(self.format_help())))
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the words as argparse's message says; the cure is the help."""
+        """Print an error message of argparse with a hint to the help text, and exit with code 2."""
         self.refuse(message, f"{self.prog} --help")
 
     def refuse(self, message: str, hint: str) -> NoReturn:
-        """Print what is wrong and its cure, and exit with 2."""
+        """Print what is wrong and what the user can do, and exit with code 2."""
         complain(message, hint)
         sys.exit(ExitCode.USAGE)
 
 
 def _fold(text: str | None) -> str | None:
-    """Return a text whose paragraphs are folded to the terminal; those with columns stay as they are."""
-    width = shutil.get_terminal_size().columns - 2  # as argparse folds the help of flags
+    """Return a text with its paragraphs wrapped to the width of the terminal; tables are not wrapped."""
+    width = shutil.get_terminal_size().columns - 2  # the width to which argparse wraps the help of flags
     return text and "\n\n".join(
         each if "  " in each else textwrap.fill(" ".join(each.split()), width, break_on_hyphens=False)
         for each in text.strip().split("\n\n")
@@ -71,9 +72,10 @@ def _fold(text: str | None) -> str | None:
 
 
 def nearest_hint(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
-    """Return a hint with the legal word nearest to `word`; `prefix` stands before each legal word.
+    """Return a hint that suggests the legal word that is most similar to `word`.
 
-    If none is near, the hint is `otherwise`, or the list of all legal words.
+    If no legal word is similar, the hint is `otherwise` or, if `otherwise` is empty, the list of all legal words. In
+    the hint, `prefix` precedes every legal word.
     """
     words = sorted(legal)
     close = difflib.get_close_matches(word, words, n=1)
@@ -83,21 +85,23 @@ def nearest_hint(word: str, legal: Iterable[str], prefix: str = "", otherwise: s
 
 
 def put_verb_first(argv: Sequence[str], verbs: Collection[str], with_value: Collection[str]) -> list[str]:
-    """Return the arguments with a verb before its flags: ``--json status`` is ``status --json``.
+    """Return the arguments with the verb moved before its flags: ``--json status`` becomes ``status --json``.
 
-    The verb is the first word that is no flag, and no value of one of the flags `with_value`.
+    The verb is the first word that is neither a flag nor the value of a flag. `with_value` lists the flags that have a
+    value.
     """
     place = 0
     while place < len(argv) and argv[place].startswith("-"):
         place += 2 if argv[place] in with_value else 1
-    found = argv[place : place + 1]
-    return [*found, *argv[:place], *argv[place + 1 :]] if found and found[0] in verbs else [*argv]
+    verb = argv[place : place + 1]
+    return [*verb, *argv[:place], *argv[place + 1 :]] if verb and verb[0] in verbs else [*argv]
 
 
 def exit_code_of(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit code, also where argparse ends it; 141 if the reader of its output has ended.
+    """Run a program and return its exit code, or 141 if the process that reads the output has ended.
 
-    Its standard streams are open, and a file name that is no valid text can be printed.
+    Before the program starts, closed standard streams are opened, and the output is set up so that file names that are
+    not valid text can be printed.
     """
     open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):

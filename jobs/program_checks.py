@@ -1,8 +1,8 @@
-"""The form of a check, and the rules for a run of a user's program (`jobs.benchmarks.command`); pure functions.
+"""Check a run of a user's program (`jobs.benchmarks.command`), and build the dictionary of a check.
 
-A user's program does not report what it reads. So each rule compares two numbers. After a cold run, the pages of the
-data in memory are those that the program read, unless it bypassed the page cache. The bytes that its processes fetched
-from devices include its libraries.
+A user's program does not report what it reads. So each check compares two observed numbers. After a cold run, the pages
+of the data in memory are the pages that the program read, unless the program bypassed the page cache. The bytes that
+the program and its child processes fetched from devices include the libraries of the program. All functions are pure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from jobs.model.results import Check, Run
 
 
 def at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    """Return the check of a value that must not exceed `limit`; an `observed` of None means unverifiable."""
+    """Return the check of a value that must not exceed `limit`; the check is unverifiable if `observed` is None."""
     return check_outcome(rule, None if observed is None else observed <= limit, observed, limit, message)
 
 
 def at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    """Return the check of a value that must reach `limit`; an `observed` of None means unverifiable."""
+    """Return the check of a value that must reach `limit`; the check is unverifiable if `observed` is None."""
     return check_outcome(rule, None if observed is None else observed >= limit, observed, limit, message)
 
 
@@ -28,22 +28,25 @@ def check_outcome(rule: str, passed: bool | None, observed: Any, limit: Any, mes
     return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}
 
 
-_READ_MIN = 0.01  # share of the data: a run that reads less counts as not reading them
+_READ_MIN = 0.01  # smallest share of the data that a run must read
 
 
 def from_device(run: Run, limits: Limits) -> Check:
-    """Return the check that the data in memory after a cold run were fetched by the program and its processes."""
+    """Return the check that the program itself fetched the data that are in memory after a cold run.
+
+    The fetches of the program's child processes count as well.
+    """
     fetched_bytes, cached_bytes = _fetched(run), run["data_in_memory_bytes"]
     rule = "device_bytes"
     if fetched_bytes is None or cached_bytes is None:
         reason = (
-            "/proc/self/io is not readable" if fetched_bytes is None else "what is in memory of the data cannot be seen"
+            "/proc/self/io is not readable" if fetched_bytes is None else "the pages of the data in memory are unknown"
         )
         return at_least(rule, None, limits.device_bytes_min, reason)
     device_bytes = _device_bytes_of(run, cached_bytes)
     if device_bytes is None:
         reason = (
-            "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
+            "the size of the files on the device is unknown: compressed files, or a file system without extent lists"
         )
         return at_least(rule, None, limits.device_bytes_min, reason)
     message = f"the program fetched {_mb(fetched_bytes)} for {_mb(device_bytes)} of its data that came into memory"
@@ -51,7 +54,10 @@ def from_device(run: Run, limits: Limits) -> Check:
 
 
 def _device_bytes_of(run: Run, cached_bytes: int) -> float | None:
-    """Return the bytes that the device stores for the pages in memory: holes and packed tails have none."""
+    """Return the bytes that the device stores for the pages in memory, or None if this number is unknown.
+
+    The number is smaller than the size of the pages if files have holes or packed tails, which occupy no blocks.
+    """
     if "to_fetch_bytes" not in run:
         return cached_bytes
     all_device_bytes, page_bytes = run["to_fetch_bytes"], run["data_pages_bytes"]
@@ -63,16 +69,16 @@ def _device_bytes_of(run: Run, cached_bytes: int) -> float | None:
 
 
 def from_memory(run: Run, limits: Limits) -> Check:
-    """Return the check that nearly nothing of the data of a warm run was fetched from its device.
+    """Return the check that nearly no data of a warm run was fetched from the device of the data.
 
-    The fetched bytes have two upper bounds: the bytes that the program and its processes fetched from all devices, and
-    the bytes that all programs read from the device of the data.
+    The number of fetched bytes has two upper bounds: the bytes that the program and its child processes fetched from
+    all devices, and the bytes that all programs read from the device of the data.
     """
     counts = [count for count in (_fetched(run), run.get("device_read_bytes")) if count is not None]
     if _fetched(run) is None or not run["data_bytes"]:
         return at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
     fetched_bytes = min(counts)
-    message = f"{_mb(fetched_bytes)} came from the device of the data, which have {_mb(run['data_bytes'])}"
+    message = f"{_mb(fetched_bytes)} of {_mb(run['data_bytes'])} of data came from the device"
     return at_most("from_memory", fetched_bytes / run["data_bytes"], limits.resident_max, message)
 
 
@@ -80,7 +86,7 @@ def reads_data(run: Run, _limits: Limits) -> Check:
     """Return the check that a cold run read a noticeable part of its data."""
     fetched_bytes, cached_bytes, data_bytes = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
     if cached_bytes is None or not data_bytes:
-        return at_least("reads_data", None, _READ_MIN, "what is in memory of the data cannot be seen")
+        return at_least("reads_data", None, _READ_MIN, "the pages of the data in memory are unknown")
     share = cached_bytes / data_bytes
     message = f"{_mb(cached_bytes)} of the {_mb(data_bytes)} of data came into memory"
     if share >= _READ_MIN:
@@ -89,7 +95,7 @@ def reads_data(run: Run, _limits: Limits) -> Check:
         fetched_bytes is None
         or min(fetched_bytes, run.get("device_read_bytes") or fetched_bytes) >= _READ_MIN * data_bytes
     ):
-        message += f", and the program fetched {_mb(fetched_bytes or 0)}: it may read past the page cache"
+        message += f", and the program fetched {_mb(fetched_bytes or 0)}: the program may bypass the page cache"
         return at_least("reads_data", None, _READ_MIN, message)
     return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads next to nothing of them")
 

@@ -1,4 +1,4 @@
-"""A run that is ready to start: the functions of its benchmark, and the facts that its observers need."""
+"""Define a run that is ready to start: the function that runs the benchmark, and the facts that observers need."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadyRun:
-    """A run that is ready to start."""
+    """A run that is ready to start; the benchmark makes this object, and observers read it."""
 
-    # A function that runs the clock and returns the raw metrics. It enters the given context before the first access to
-    # the storage and leaves it after the last, both outside the clock: observers start and stop there. One of several
-    # ranks leaves it when the clocks of all have stopped (`jobs.benchmarks.step_loop`).
+    # A function that runs the clock and returns the raw metrics. The function enters the given context before the first
+    # access to the storage, and leaves the context after the last access. Observers start and stop with this context,
+    # while the clock does not run. If the run has several ranks, a rank leaves the context after the clocks of all
+    # ranks have stopped (`jobs.benchmarks.step_loop`).
     measure: Callable[[AbstractContextManager[Any]], dict[str, Any]]
-    folder: Path  # the folder of the files that it reads or writes
-    files: Sequence[Path] = ()  # the files whose pages are put into the state of the setting ``cache``
-    proof: Sequence[Path] = ()  # the files that it certainly reads; their share in memory is the proof of a cold run
-    # The size in bytes of each file, by the list of files; empty without a list.
+    folder: Path  # the folder of the files that the run reads or writes
+    files: Sequence[Path] = ()  # the files that are loaded into or removed from the page cache (setting ``cache``)
+    proof: Sequence[Path] = ()  # the files that the run certainly reads; checks count their pages in memory
+    # The size of each file in bytes, as in the list of files; empty without a list.
     sizes: Mapping[Path, int] = field(default_factory=dict)
-    whole: bool = False  # whether `files` has all files below `folder`; then any other file is new
-    writes: bool = False  # whether it writes a file of its own and flushes it within the clock
-    may_write: bool = False  # whether it may write files that are not known beforehand
-    checkpoints: RunSnapshots | None = None  # the snapshots that it saves, if any
-    # The number of bytes to read, for each file that is not read completely.
+    whole: bool = False  # whether `files` has all files below `folder`, so that any other file must be new
+    writes: bool = False  # whether the run writes a file and flushes the file while the clock runs
+    may_write: bool = False  # whether the run may write files that are unknown before the run
+    checkpoints: RunSnapshots | None = None  # the snapshots that the run saves; None for a run without snapshots
+    # The number of bytes to read from each file that is not read completely.
     asked: Mapping[Path, int] = field(default_factory=dict)
-    reading: Callable[[], Sequence[int]] = tuple  # returns the ids of the processes that read for this one
-    copies: Path | None = None  # the folder of copies that it reads instead of some files of `folder`
-    newest_ns: int | None = None  # the latest change (ctime) that the run made to a file after the list
-    source: RunObjects | None = None  # the objects that it reads instead of files
-    # A function that returns the POSIX calls of its child processes, if they are profiled; None: there are no children.
+    reading: Callable[[], Sequence[int]] = tuple  # returns the ids of other processes that read for this run
+    copies: Path | None = None  # the folder of the copies that the run reads instead of some files of `folder`
+    newest_ns: int | None = None  # the latest time at which the run changed a file (ctime) after the files were listed
+    source: RunObjects | None = None  # the objects that the run reads instead of files
+    # A function that returns the profiled POSIX calls of child processes; None if the run has no child processes.
     calls: Callable[[], Window] | None = None
 
     @cached_property
     def below(self) -> Layers:
-        """The layers below the devices of the folders that are read; looked up once."""
+        """The storage layers below the devices of `folders`; cached after the first call."""
         return layers_below(*self.folders)
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders that hold, or whose devices hold, all files that are read or written."""
+        """The folders with the files of the run or, for objects, folders on the disks that hold the objects."""
         if self.source:
             return self.source.disks
         return (self.folder, self.copies) if self.copies else (self.folder,)

@@ -1,6 +1,6 @@
-"""Execute one run of a benchmark: prepare it, observe it while its clock runs, and save its lists per step.
+"""Execute one run of a benchmark: prepare the run, start the observers, run the clock, and save the lists per step.
 
-A list with one number per step is too long for a record: it goes into a file, and the record keeps a summary.
+A list with one number per step is too long for a record. Such lists are saved in a file, and the record gets a summary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _PREFIX = "step_"
 
 
 def list_observers() -> list[type[Observer]]:
-    """Return the observers in the order in which they start; raise TypeError if two of them give the same metric."""
+    """Return the observer classes in the order in which observers start.
+
+    Raises TypeError if two observer classes declare the same metric.
+    """
     observers: list[type[Observer]] = [
         observer for classes in find_declared("jobs.observe", "OBSERVERS") for observer in classes
     ]
@@ -40,13 +43,13 @@ def list_observers() -> list[type[Observer]]:
     return sorted(observers, key=lambda observer: observer.place)
 
 
-_OBSERVERS, _ = list_observers(), registry.benchmarks()  # imported now, so that a forked run has them already
+_OBSERVERS, _ = list_observers(), registry.benchmarks()  # a forked run need not import these modules again
 
 
 def execute(request: RunRequest) -> Run:
-    """Run a benchmark once in this process; return its raw metrics, which are judged later (`jobs.judging.judge`).
+    """Run a benchmark once in this process, and return the raw metrics; `jobs.judging.judge` judges the metrics later.
 
-    If another rank failed, or the user's program, the result is a failed run with its ``end``.
+    If another rank or the user's program failed, the result is a failed run, and its ``end`` has the reason.
     """
     entered = time.perf_counter()
     benchmark = registry.benchmark_of(request["settings"])
@@ -65,7 +68,7 @@ def execute(request: RunRequest) -> Run:
 
 
 def _measure(benchmark: Benchmark, request: RunRequest) -> Run:
-    """Return the raw metrics of a run, including those of its observers."""
+    """Run a benchmark with all observers, and return the raw metrics of the benchmark and of the observers."""
     rate = benchmark.rate_of(request["settings"]["benchmark"])
     description: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
     with benchmark.begin(request) as work:
@@ -77,21 +80,23 @@ def _measure(benchmark: Benchmark, request: RunRequest) -> Run:
 
 
 def move_lists_to_file(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """Write the lists per step of a run into a file; return its metrics with a summary ``steps`` in their place.
+    """Write the lists per step of a run into a file, and return the metrics with a summary instead of the lists.
 
     Parameters
     ----------
     run
-        Metrics. Lists whose names begin with ``step_`` have one number per step: seconds, or a loss (None if the loss
-        was infinite or not a number).
+        The metrics of a run. A list whose name begins with ``step_`` has one number per step: seconds or a loss. A loss
+        is None if the loss was infinite or not a number.
     file
-        The .npz file for these lists, as arrays of float64 with NaN for None. Without it the lists stay in the metrics.
+        The .npz file for the lists; each list becomes an array of float64 with NaN for None. If `file` is None, the
+        lists stay in the metrics.
 
     Returns
     -------
-        ``steps`` has the number of steps, ``number``, and the seconds of waiting for the first batch, ``first_load_s``.
-        A training also has ``last_loss``, and in ``lost_loss`` the first step without a finite loss. ``file`` is None
-        if it could not be written; ``error`` has the reason.
+        The metrics with a summary ``steps``. The summary has the number of steps (``number``) and the seconds of
+        waiting for the first batch (``first_load_s``). For a training, it also has ``last_loss``, and in ``lost_loss``
+        the first step without a finite loss. ``file`` is the name of the file, or None if the file could not be
+        written; ``error`` then has the reason.
     """
     lists = {name: values for name, values in run.items() if name.startswith(_PREFIX) and isinstance(values, list)}
     if not lists:
@@ -108,7 +113,10 @@ def move_lists_to_file(run: Mapping[str, Any], file: Path | None) -> dict[str, A
 
 
 def _write_lists(file: Path, lists: Mapping[str, Any]) -> str | None:
-    """Write the lists; return the error text if that failed: a full disk must not end the run."""
+    """Write the lists into a file; return the error text, or None after success.
+
+    Errors are not raised, because a full disk must not end the run.
+    """
     arrays: dict[str, Any] = {name: np.array(values, np.float64) for name, values in lists.items()}
     try:
         with files.write_whole(file) as stream:

@@ -1,15 +1,15 @@
-"""Output to a terminal: text from outside (file names, logs, records) is escaped, so that it cannot act on it."""
+"""Print to a terminal. File names, logs and records are escaped, because they may contain control characters."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-_STANDARD = 3  # descriptors: standard input, output and error
+_STANDARD = 3  # number of standard file descriptors: input, output and error
 
 
 def visible(text: str) -> str:
-    """Return a text as one line that cannot act on a terminal: unprintable characters except tabs become escapes."""
+    """Return a text as one line that is safe to print: all unprintable characters except tabs become escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -21,9 +21,10 @@ def visible(text: str) -> str:
 
 
 def open_streams() -> None:
-    """Open the standard streams that the parent process closed (``2>&-``), to /dev/null.
+    """Connect each standard stream that the parent process closed (``2>&-``) to /dev/null.
 
-    Otherwise the next opened file would get that descriptor, and receive the output of libraries.
+    Otherwise, the next opened file would get the file descriptor of the closed stream, and libraries would print into
+    this file.
     """
     null = os.open(os.devnull, os.O_RDWR)
     while null < _STANDARD:
@@ -31,9 +32,9 @@ def open_streams() -> None:
     os.close(null)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - stays open until exit
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Print an error, with its cure if there is one, to standard error."""
+    """Print an error message to standard error, with a hint that says what the user can do."""
     print(f"error: {visible(message)}" + (f"\n\nhint: {visible(hint)}" if hint else ""), file=sys.stderr)

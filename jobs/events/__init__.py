@@ -1,4 +1,4 @@
-"""Events of a process and their times. A process writes its time log by ``with TimeLog(FILE) as log: …``."""
+"""Write and read the events of processes with their times. A process writes a time log with `TimeLog`."""
 
 from jobs.events.time_log import TimeLog, TimeLogError
 

@@ -1,8 +1,9 @@
-"""Readers of the logs of NERSC's TimeLogger: CSV of seven or nine columns, and the sheet `output` of workbooks.
+"""Read the logs of NERSC's TimeLogger: CSV files with seven or nine columns, and the sheet `output` of Excel workbooks.
 
-The CSV has no quotes, although the last column, a thread, contains commas. Ranks that print at the same time damage
-some rows: these are listed and left out. Durations are exact, but Python 2 printed times to 10 ms only. So sums are
-computed from durations, and unions from start and end times.
+The CSV has no quotes, although the last column, the name of a thread, contains commas. Rows are damaged where several
+ranks printed at the same time; damaged rows are listed and left out. Durations are exact, but Python 2 printed start
+and end times only with a resolution of 10 ms. So sums are calculated from durations, and unions of intervals from start
+and end times.
 """
 
 from __future__ import annotations
@@ -27,22 +28,23 @@ COLUMNS = (
 SHORT = 7
 SHEET = "output"
 LONGEST_LINE = 1 << 16
-MOST_ROWS = 1 << 20  # of a sheet; openpyxl makes empty rows for those that a file leaves out
+MOST_ROWS = 1 << 20  # largest number of rows in a sheet; openpyxl also returns empty rows for missing row numbers
 MOST_WORKBOOK_BYTES = 1 << 28
 MOST_WORDS = {"caller": 1000, "action": 1000, "thread": 100_000}
 MOST_LETTERS = 200
 MOST_SKIPPED = 1000
-# Seconds until the year 2096; largest rank, epoch (for a checkpoint: global step) and process id.
+# The latest time in Unix seconds (in the year 2096), and the largest rank, process id and epoch. In the row of a
+# checkpoint, the column of the epoch has the global step.
 LATEST_S, MOST_NUMBER = 4e9, 2**31
 _NUMBERS = ("epoch", "rank", "caller", "kind", "start", "end", "taken", "process", "thread")
 
 
 class OddRowError(ValueError):
-    """Raised for a row that is no event; the message has the reason."""
+    """Raised for a row that is not a valid event; the message has the reason."""
 
 
 class NerscEvents:
-    """The events of one run, from one file or from one file per rank."""
+    """Collects the events of one run from one file, or from one file per rank."""
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in _NUMBERS}
@@ -54,14 +56,17 @@ class NerscEvents:
         return len(self._columns["rank"])
 
     def csv(self, file: BinaryIO, name: str) -> None:
-        """Add the events of a CSV file. Raises EventsError if it has too many events or too many damaged rows."""
+        """Add the events of a CSV file; raise EventsError if the file has too many events or too many damaged rows."""
         width = len(column_names(file.readline(LONGEST_LINE)))
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=2):
             if line.strip():
                 self._add_row(cells_of_line(line), width, name, number)
 
     def workbook(self, file: BinaryIO, name: str) -> None:
-        """Add the events of a workbook. Raises EventsError without a sheet of events or without openpyxl."""
+        """Add the events of an Excel workbook.
+
+        Raises EventsError if the workbook has no sheet with events, or if the package openpyxl is not installed.
+        """
         for number, row in enumerate(_read_sheet(file, name), start=1):
             if number > MOST_ROWS:
                 raise damaged_line_error(name, number, f"a sheet has {MOST_ROWS} rows at most", "save its sheet as CSV")
@@ -70,7 +75,10 @@ class NerscEvents:
                 self._add_row(cells, SHORT, name, number)
 
     def events(self) -> tuple[Events, list[ProcessLog]]:
-        """Return all events as a table, and their processes with rank, id, start and end; all else is unknown."""
+        """Return all events as a table, and the processes that logged the events.
+
+        Only the rank, the id, the start and the end of a process are known.
+        """
         columns: dict[str, Any] = {name: np.array(column, np.int64) for name, column in self._columns.items()}
         process = columns.pop("process")
         processes, stream = np.unique([columns["rank"], process], axis=1, return_inverse=True)
@@ -93,12 +101,14 @@ class NerscEvents:
                 raise damaged_line_error(name, number, f"more than {MOST_SKIPPED} rows are no events") from None
             return
         if len(self) >= MOST_EVENTS:
-            raise damaged_line_error(name, number, f"there are more than {MOST_EVENTS} events", "give them in parts")
+            raise damaged_line_error(
+                name, number, f"there are more than {MOST_EVENTS} events", "give the files in parts"
+            )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
 
     def _values(self, row: Sequence[str], width: int) -> Sequence[int]:
-        """Return the values of a row in the order of `_NUMBERS`; raise ValueError for a row that is no event."""
+        """Return the values of a row in the order of `_NUMBERS`; raise ValueError if the row is not a valid event."""
         if len(row) < width or (width == SHORT and any(row[SHORT:])):
             raise OddRowError(f"has {len(row)} fields")
         cells = [cell.strip() for cell in row]
@@ -119,18 +129,18 @@ class NerscEvents:
 
 
 def is_workbook(line: bytes) -> bool:
-    """Return whether a file that begins with these bytes is a workbook."""
+    """Return whether a file that begins with the bytes `line` is an Excel workbook."""
     return line.startswith(b"PK\x03\x04")
 
 
 def column_names(line: bytes) -> list[str]:
-    """Return the names of the columns; empty if the line is no header of NERSC's CSV."""
+    """Return the names of the columns, or an empty list if the line is not a header of NERSC's CSV."""
     cells = [cell for cell in cells_of_line(line) if cell]
     return cells if _is_heading(cells) else []
 
 
 def cells_of_line(line: bytes) -> list[str]:
-    """Return the cells of a line."""
+    """Return the cells of a line of a CSV file."""
     text = line.decode(errors="replace").translate(dict.fromkeys(map(ord, "\0\r\n\ufeff")))
     return next(csv.reader([text], skipinitialspace=True), [])
 
@@ -158,18 +168,18 @@ def _ns(cell: str) -> int:
 
 
 def _read_sheet(file: BinaryIO, name: str) -> Iterator[Sequence[Any]]:
-    """Yield the rows of the sheet of events, without reading the whole file at once."""
+    """Yield the rows of the sheet of events one by one, without reading the whole file into memory."""
     try:
-        import openpyxl  # noqa: PLC0415 - an extra
+        import openpyxl  # noqa: PLC0415 - an optional package (extra `xlsx`)
     except ImportError:
         message = f"{name} is a workbook, and openpyxl is not installed"
-        raise EventsError(message, "pip install 'tfio-campaign[xlsx]', or save its sheet as CSV") from None
+        raise EventsError(message, "pip install 'tfio-campaign[xlsx]', or save the sheet as CSV") from None
     try:
         with zipfile.ZipFile(file) as parts:
             if sum(part.file_size for part in parts.infolist()) > MOST_WORKBOOK_BYTES:
                 raise OverflowError(f"more than {MOST_WORKBOOK_BYTES} bytes unpacked")  # noqa: TRY301
         book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         yield from book[SHEET].iter_rows(max_col=SHORT, values_only=True)
-    except Exception as error:  # a damaged file makes openpyxl raise almost any error
+    except Exception as error:  # a damaged file can make openpyxl raise almost any error
         reason = _one_line(f"{type(error).__name__}: {error}")[:MOST_LETTERS]
         raise EventsError(f"{name} is no workbook with a sheet {SHEET} ({reason})", "save its sheet as CSV") from error

@@ -1,4 +1,4 @@
-"""The writer of events as a trace for Perfetto and chrome://tracing (Trace Event Format)."""
+"""Write events as a trace for Perfetto and chrome://tracing (Trace Event Format)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from jobs.events.table import Events
 
 
 class TraceProcess(NamedTuple):
-    """A process in a trace for Perfetto; its threads are the threads of all its tables, in order."""
+    """A process in a trace for Perfetto, with the tables that contain its events.
+
+    The process shows the threads of all tables, in the order of the tables.
+    """
 
     number: int
     name: str
@@ -20,10 +23,11 @@ class TraceProcess(NamedTuple):
 def chrome_json(
     processes: Sequence[TraceProcess], first_ns: int, arguments: Sequence[str] = (), name: str = "kind"
 ) -> Iterator[bytes]:
-    """Yield the pieces of a JSON file of events in Chrome's format, in microseconds since `first_ns`.
+    """Yield the pieces of a JSON file with all events in Chrome's format; times are microseconds since `first_ns`.
 
-    An event is named by its word in the column `name`; its arguments are the known values of the columns `arguments`.
-    Perfetto drops events that begin before 0, and assumes that events on one thread are nested.
+    The name of an event comes from the column `name`. The arguments of an event come from the columns `arguments`,
+    without unknown values. Perfetto drops events that begin before 0, and assumes that the events of a thread are
+    nested.
     """
     yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
     for number, event in enumerate(_trace_events(processes, first_ns, arguments, name)):

@@ -1,7 +1,8 @@
-"""The result of a profile (a window): the events or counters of the POSIX and STDIO calls of a process on its files.
+"""Store and read a window: the profile of the POSIX and STDIO calls of a process between two moments.
 
-A window is stored as .npz: NumPy arrays and a JSON head. Times are Unix times, as in TensorFlow's profiler: with
-another clock, a call would not lie inside its operation after the time of day was corrected.
+A window has either one event per call, or counters per file. A window is stored as .npz: NumPy arrays and a JSON head.
+Times are Unix times, because TensorFlow's profiler uses Unix times. With another clock, a call would no longer lie
+inside its TensorFlow operation after a correction of the time of day.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from jobs.events.time_log import UNKNOWN
 from jobs.model import reading
 from jobs.system import files, untrusted
 
-SCHEMA = 3  # version of the file format; increase it when COUNTERS, EVENT or the head changes
+SCHEMA = 3  # version of the file format; increase the number when COUNTERS, EVENT or the head changes
 LARGEST_BYTES = 4 << 30
 _LARGEST_HEAD_BYTES = 1 << 20
 _LATEST_NS = 1 << 62
@@ -32,7 +33,7 @@ OPERATIONS = (
     "fdatasync", "stat", "access", "unlink", "rename", "renamed", "mmap", "dup", "opendir", "sendfile",
     "copy_file_range", "fopen", "fdopen", "fread", "fwrite", "fseek", "fflush", "fclose",
 )  # fmt: skip
-"""The operations of events, in the order of hooks.c; `renamed` is the new path of a rename."""
+"""The operations of events, in the order of hooks.c; `renamed` is the event for the new path of a rename."""
 READS = ("read", "pread", "readv", "preadv", "fread")
 WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
 KINDS = READ, END, WRITTEN, OTHER = "read", "read of nothing", "written", "open, close and others"
@@ -43,7 +44,10 @@ EVENT = np.dtype(
         "formats": ["<i8"] * 5 + ["<i4"] * 3 + ["<u2"] * 2,
     }
 )
-"""One call: times are Unix times in ns, sizes are bytes, `error` is errno; `offset` and `length` are -1 if missing."""
+"""The type of one call.
+
+Times are Unix times in ns, sizes are bytes, and `error` is errno. A missing `offset` or `length` is -1.
+"""
 TIMES = ("open_start", "read_start", "write_start", "close_start", "open_end", "read_end", "write_end", "close_end")
 SPENT = ("read_time", "write_time", "meta_time", "max_read_time", "max_write_time")
 _OTHER_CALLS = (
@@ -60,7 +64,7 @@ _BYTES = (
 
 
 def _struct_side_fields(participle: str, verb: str) -> list[Any]:
-    """Return the fields of ``struct side`` in hooks.h."""
+    """Return the fields of ``struct side`` in hooks.h, for reads or for writes."""
     times = (f"{verb}_start", f"{verb}_end", f"{verb}_time", f"max_{verb}_time")
     longs = (f"bytes_{participle}", f"max_byte_{participle}", f"last_{participle}", f"max_{verb}_time_size", *times)
     calls = (f"{verb}s", f"consec_{verb}s", f"seq_{verb}s")
@@ -79,11 +83,11 @@ COUNTERS = np.dtype(
         ("spare", "<u4", 2),
     ]
 )
-"""The counters of one file, ``struct counters`` in hooks.h; times are ns."""
+"""The type of the counters of one file, equal to ``struct counters`` in hooks.h; times are in ns."""
 SIZES = ("0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS")
-"""Darshan's bins of the number of bytes that one call read or wrote."""
+"""The names of Darshan's histogram bins for the number of bytes that one call read or wrote."""
 SIZE_LIMITS = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB")
-"""Largest size of each bin except the last one, as text."""
+"""The largest size in each bin as text; the last bin has no limit."""
 _STDIO_COUNTERS = ("opens", "fdopens", "reads", "writes", "seeks", "flushes", *_BYTES[:4])
 _STDIO_ONLY = ("flushes", "fdopens", "last_read", "last_written")
 _NAMES_OF_FOUR = {
@@ -111,7 +115,10 @@ MODES = ("trace", "counters")
 
 
 class FileCounters(Mapping[str, "dict[str, float]"]):
-    """A mapping from path to counters with Darshan's names: calls, bytes, seconds (timestamps: since the start)."""
+    """A mapping from a path to the counters of the file, with Darshan's names: numbers of calls, bytes and seconds.
+
+    Timestamps are seconds since the start of the window.
+    """
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -120,7 +127,7 @@ class FileCounters(Mapping[str, "dict[str, float]"]):
             self._indices.setdefault(path, []).append(index)
 
     def __getitem__(self, path: str) -> dict[str, float]:
-        """Return the counters of a file, for POSIX calls and for STDIO calls if there were any."""
+        """Return the counters of a file for POSIX and STDIO calls; a module without calls has no counters."""
         counters: dict[str, float] = {}
         for index in self._indices[path]:
             counters |= self._window.file_counters(index)
@@ -136,26 +143,26 @@ class FileCounters(Mapping[str, "dict[str, float]"]):
 
 @dataclass(frozen=True)
 class Window:
-    """The calls of one process between a start and a stop of the profiler.
+    """The POSIX and STDIO calls of one process between a start and a stop of the profiler.
 
-    The `file` of an event is an index into `paths`, `modules` and `counters`; a path with POSIX and STDIO calls has two
-    indices. `read_bytes` counts all files, even those outside `only`.
+    The `file` of an event is an index into `paths`, `modules` and `counters`. A path with POSIX calls and STDIO calls
+    has two indices. `read_bytes` counts the reads of all files, also of files that the profile leaves out.
     """
 
     mode: str
     started_ns: int  # Unix time
-    ended_ns: int
+    ended_ns: int  # Unix time
     process: int
-    paths: Sequence[str]  # as from os.fsdecode: bytes that are no UTF-8 are surrogates
-    modules: Sequence[str]  # POSIX or STDIO
-    counters: np.ndarray[Any, Any]  # COUNTERS, one element per file
-    events: np.ndarray[Any, Any] | None  # EVENT, in the order in which calls ended; None: counters only
-    dropped: int  # number of calls for which the buffer had no room
-    read_bytes: int  # returned by all calls that the profile has
-    kernel_read_bytes: int | None  # rchar of /proc/self/io; None if unreadable or the process died
-    ended: bool = True  # False: the process ended before the stop, and this is its spill file
-    beside: str = ""  # names of other profilers that were loaded
-    marks: Sequence[int] = ()  # Unix times in ns at which the next part of the window began
+    paths: Sequence[str]  # decoded by os.fsdecode, which turns invalid UTF-8 into surrogates
+    modules: Sequence[str]  # POSIX or STDIO, for each file
+    counters: np.ndarray[Any, Any]  # elements of type COUNTERS, one per file
+    events: np.ndarray[Any, Any] | None  # elements of type EVENT, in the order of the ends; None in mode counters
+    dropped: int  # number of calls or files that did not fit into the buffer
+    read_bytes: int  # bytes that all profiled read calls returned
+    kernel_read_bytes: int | None  # rchar of /proc/self/io; None if the file is unreadable or the process died
+    ended: bool = True  # False if the process ended before the stop, so that the window comes from a spill file
+    beside: str = ""  # names of other profilers that were loaded at the same time
+    marks: Sequence[int] = ()  # Unix times in ns at which a new part of the window began
     device_bytes: int | None = None  # read_bytes of /proc/self/io; None if unknown
 
     @cached_property
@@ -170,14 +177,14 @@ class Window:
 
     @property
     def file_bytes(self) -> np.ndarray[Any, Any]:
-        """Return the largest offset to which each file was read or written, in bytes: an estimate of its size."""
+        """Return an estimate of the size of each file: the largest offset that was read or written, in bytes."""
         rows = self.counters
         ends = [np.where(rows[f"bytes_{done}"] > 0, rows[f"max_byte_{done}"] + 1, 0) for done in ("read", "written")]
         return np.maximum(*ends)
 
     @property
     def read_order(self) -> tuple[int, int, int]:
-        """Return the numbers of POSIX reads, of Darshan's sequential reads and of its consecutive reads."""
+        """Return the numbers of all, of sequential, and of consecutive POSIX reads, as Darshan defines these terms."""
         rows = self.counters[self.of_posix]
         reads, sequential, consecutive = (
             int(rows[name].sum(dtype=np.int64)) for name in ("reads", "seq_reads", "consec_reads")
@@ -185,9 +192,9 @@ class Window:
         return reads, sequential, consecutive
 
     def under_way_s(self, files: Sequence[int] | None = None) -> float | None:
-        """Return the seconds in which at least one call was running; None if calls were only counted.
+        """Return the seconds in which at least one call was running, or None in mode counters.
 
-        `files`: indices of the files whose calls count; None: all files.
+        `files` are the indices of the files whose calls count; None means all files.
         """
         if self.events is None:
             return None
@@ -196,14 +203,14 @@ class Window:
 
     @cached_property
     def of_posix(self) -> np.ndarray[Any, Any]:
-        """Return a mask over `paths`: true for POSIX calls, false for STDIO calls."""
+        """Return a boolean array over `paths`: true for POSIX calls, false for STDIO calls."""
         return np.array([module == "POSIX" for module in self.modules], bool)
 
     @cached_property
     def calls(self) -> Events | None:
-        """Return the events as a table with `kind` (`KINDS`) and `name` (operation); None if calls were only counted.
+        """Return the events as a table, or None in mode counters.
 
-        The column ``bytes`` has the bytes read or written.
+        The column ``kind`` has one of `KINDS`, ``name`` has the operation, and ``bytes`` has the bytes read or written.
         """
         if self.events is None:
             return None
@@ -217,20 +224,20 @@ class Window:
         return Events(words, **columns, kind=kind, name=events["operation"], bytes=moved_bytes, errno=errno)
 
     def chrome_process(self) -> TraceProcess:
-        """Return the calls as a process of a Perfetto trace: one line per file and thread, in the order of first calls.
+        """Return the calls as a process of a Perfetto trace, with one line per file and thread.
 
-        Raises EventsError if calls were only counted.
+        Raises EventsError in mode counters.
         """
         calls = self.calls
         if calls is None:
-            raise EventsError("a window of counters has no events to draw", "profile in the mode trace")
+            raise EventsError("a profile in mode counters has no events to draw", "profile in mode trace")
         lines, line = np.unique(np.stack([calls["file"], calls["thread"]]), axis=1, return_inverse=True)
         words = {**calls.words, "thread": [self.paths[file] for file in lines[0].tolist()]}
         events = Events(words, **calls.columns | {"thread": line.ravel(), "thread_id": calls["thread"]})
         return TraceProcess(self.process, f"process {self.process}", [events])
 
     def file_counters(self, file: int) -> dict[str, float]:
-        """Return the counters of one file of one module by Darshan's names."""
+        """Return the counters at index `file` by Darshan's names."""
         module, row = self.modules[file], self.counters[file]
         counters: dict[str, float] = {}
         for key, index, name in DARSHAN_NAMES[module]:
@@ -242,17 +249,18 @@ class Window:
         return counters
 
     def blind_spot(self) -> str | None:
-        """Return a sentence on the calls that this profile lacks; None if it is complete.
+        """Return a sentence about the calls that this profile lacks, or None if the profile is complete.
 
-        The kernel counts the bytes of all reads of this process (``rchar``, proc(5)) and of its ended children. A small
-        difference does not count, because STDIO reads more than is asked for.
+        The profile is compared with the kernel's count of the bytes that this process and its ended children read
+        (``rchar``, proc(5)). A small difference does not count, because STDIO reads more bytes than the program asks
+        for.
         """
         if not self.ended:
             return "the process ended within the window: its calls until then are unknown"
         if self.dropped:
-            cure = "ask for more"
-            alternative = ", or use the mode counters, which needs room only for files" * (self.mode == "trace")
-            return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{alternative}"
+            cure = "use a larger buffer"
+            alternative = ", or use mode counters, which needs memory only for files" * (self.mode == "trace")
+            return f"{self.dropped:,} calls or files were dropped, because the buffer was full: {cure}{alternative}"
         if self.kernel_read_bytes is None:
             return "it is unknown how many bytes the process read: the kernel's count is missing"
         missed_bytes = self.kernel_read_bytes - self.read_bytes
@@ -265,12 +273,12 @@ class Window:
         )
 
 
-COMPLETE_WITHIN = 0.01  # share of the bytes that may be unseen
-NEGLIGIBLE_BYTES = 1 << 16  # as much as the buffers of a few streams
+COMPLETE_WITHIN = 0.01  # largest share of the read bytes that a complete profile may lack
+NEGLIGIBLE_BYTES = 1 << 16  # about the size of the buffers of a few STDIO streams
 
 
 class _Head(TypedDict):
-    """The fields of a window that its file stores as JSON; all other fields are arrays."""
+    """The fields of a window that are stored as JSON; all other fields are stored as arrays."""
 
     mode: Literal["trace", "counters"]
     started_ns: int
@@ -285,12 +293,12 @@ class _Head(TypedDict):
 
 
 def window_head(window: Window) -> dict[str, Any]:
-    """Return the fields of a window that its file stores as JSON (`_Head`)."""
+    """Return the fields of a window that are stored as JSON (`_Head`)."""
     return {key: getattr(window, key) for key in _Head.__annotations__}
 
 
 def from_head(head: Mapping[str, Any], **arrays: Any) -> Window:
-    """Return the window of a head and its arrays; raise ValueError if they are damaged or do not match."""
+    """Build a window from its JSON head and its arrays; raise ValueError if they are damaged or do not match."""
     if fault := reading.type_fault(head, _Head):
         raise ValueError(f"its head is damaged: {fault}")
     window = Window(**{key: head[key] for key in _Head.__annotations__}, **arrays)
@@ -301,7 +309,10 @@ def from_head(head: Mapping[str, Any], **arrays: Any) -> Window:
 
 
 def checked_events(events: np.ndarray[Any, Any], files: int) -> np.ndarray[Any, Any]:
-    """Return the events; raise ValueError if one has an unknown file or operation, or ends before it begins."""
+    """Return the unchanged events; raise ValueError if an event is invalid.
+
+    An event is invalid if its file or operation is unknown, or if its end is before its start.
+    """
     if len(events) and not (
         0 <= events["file"].min() <= events["file"].max() < files
         and events["operation"].max() < len(OPERATIONS)
@@ -312,13 +323,16 @@ def checked_events(events: np.ndarray[Any, Any], files: int) -> np.ndarray[Any, 
 
 
 def check_schema(schema: object) -> None:
-    """Raise ValueError if the file of a window has another version (`schema`)."""
+    """Raise ValueError if the schema number of a window's file differs from `SCHEMA`."""
     if schema != SCHEMA:
         raise ValueError(f"it has schema {schema!r:.20}, and this version reads schema {SCHEMA}: profile again")
 
 
 def write_window(path: Path, window: Window) -> None:
-    """Write a window as .npz: ``head`` (JSON), ``paths``, ``stdio``, ``counters``; if any, ``events``, ``marks``."""
+    """Write a window as .npz with the members ``head`` (JSON), ``paths``, ``stdio`` and ``counters``.
+
+    The members ``events`` and ``marks`` are written only if the window has events and marks.
+    """
     facts = {"schema": SCHEMA, "operations": OPERATIONS, **window_head(window)}
     names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
     arrays: dict[str, Any] = {
@@ -336,7 +350,7 @@ def write_window(path: Path, window: Window) -> None:
 
 
 def read_window(path: Path, largest_bytes: int = LARGEST_BYTES) -> Window:
-    """Return the window that `write_window` wrote. Raises EventsError if the file is missing, damaged or too large."""
+    """Read a window that `write_window` wrote; raise EventsError if the file is missing, damaged or too large."""
     path = files.resolve_user_path(path)
     try:
         with untrusted.open_bounded(path, largest_bytes) as file:
@@ -346,11 +360,11 @@ def read_window(path: Path, largest_bytes: int = LARGEST_BYTES) -> Window:
 
 
 FAULTS = (OSError, ValueError, LookupError, TypeError)
-"""The exceptions that may occur while reading a file that is no profile."""
+"""The exceptions that can occur while a file is read that is not a profile."""
 
 
 def unreadable_profile_error(path: Path, error: Exception) -> EventsError:
-    """Return the error for a file that is no profile."""
+    """Return the exception for a file that is not a profile."""
     hint = "name what Profile.save, a spill or Darshan has written"
     return EventsError(f"{path} is no profile that can be read: {error}", hint)
 
@@ -359,7 +373,7 @@ def _window_from_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
     facts = untrusted.json_value(_check_array(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
     check_schema(facts["schema"])
     if tuple(facts["operations"]) != OPERATIONS:
-        raise ValueError("its operations are not those of its schema")
+        raise ValueError("its operations differ from the operations of its schema")
     paths = [os.fsdecode(name) for name in _check_array(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
     modules = [MODULES[int(stdio)] for stdio in _check_array(arrays["stdio"], np.bool_)]
     counters = _check_array(arrays["counters"], COUNTERS)
@@ -367,7 +381,7 @@ def _window_from_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
     marks = _check_array(arrays["marks"], np.int64).tolist() if "marks" in arrays else []
     window = from_head(facts, paths=paths, modules=modules, counters=counters, events=events, marks=tuple(marks))
     if sorted(marks) != marks or not all(window.started_ns <= mark <= window.ended_ns for mark in marks):
-        raise ValueError("its marks are not within it")
+        raise ValueError("its marks are not within the window")
     return window
 
 

@@ -1,6 +1,7 @@
-"""Readers of the time logs of one run, ours and NERSC's; they put the events of all files on one clock.
+"""Read the time logs of one run, and convert the times of all events to one clock.
 
-A stream of `jobs.events.TimeLog` has a head, blocks of packed events and an end. An error names the damaged line.
+The logs are written by `jobs.events.TimeLog` or by NERSC's TimeLogger. A log of `jobs.events.TimeLog`, called a stream,
+has a head, blocks of packed events and an end. If a log is damaged, the error names the damaged line.
 """
 
 import base64
@@ -30,17 +31,17 @@ EVENT = np.dtype([
     ("action", "u1"),
 ])  # fmt: skip
 LONGEST_LINE = 1 << 24
-# 73 years in nanoseconds: the sum of three such times fits into 64 bits.
+# The limit is 73 years in nanoseconds, so that the sum of three times fits into 64 bits.
 LATEST_NS = 1 << 61
 _Kind = TypeVar("_Kind")
 UNFINISHED = "has no end: its process was killed, or still runs"
-TAKE_IT = "--unfinished reads the events that it has"
+TAKE_IT = "--unfinished reads the events that the log has"
 
 
 def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLog, Mapping[str, ClockBounds]]:
-    """Return the events of all files on the clock of the lowest rank, and the offsets of the other clocks.
+    """Return the events of all files on the clock of the lowest rank, and the offsets of all other clocks.
 
-    Raises EventsError if a file is no time log or is damaged (with its line), or the files belong to several runs.
+    Raises EventsError if a file is not a time log, if a file is damaged, or if the files belong to several runs.
     """
     streams, rows = Streams(), nersc_logs.NerscEvents()
     for path in paths:
@@ -53,7 +54,8 @@ def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLo
             else:
                 rows.csv(file, str(path))
     if streams.streams and len(rows):
-        raise EventsError("some of these files are our time logs, and some are NERSC's", "give those of one run")
+        message = "some files are time logs of jobs.events.TimeLog, and some files are NERSC's"
+        raise EventsError(message, "give only the logs of one run")
     if streams.streams:
         return streams.log()
     if not len(rows):
@@ -62,7 +64,7 @@ def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLo
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Return an opened log; a link is followed, because the user named it."""
+    """Return an opened log file; a symbolic link is followed, because the user named the link."""
     try:
         return untrusted.open_bounded(Path(os.path.realpath(path)), MOST_BYTES)
     except untrusted.UntrustedError as error:
@@ -83,7 +85,7 @@ def _is_stream(line: bytes) -> bool:
 
 
 _Moment = Annotated[int, Meta(ge=0, lt=LATEST_NS)]
-_Small = Annotated[int, Meta(ge=0, lt=1 << 31)]  # a rank, process or place
+_Small = Annotated[int, Meta(ge=0, lt=1 << 31)]  # number of a rank, a process or a place
 _Known = Annotated[int, Meta(ge=UNKNOWN, lt=1 << 31)]
 _Place = tuple[Annotated[int, Meta(ge=0, lt=len(PHASES))], _Known, _Known]  # phase, epoch and step
 
@@ -99,7 +101,7 @@ class _Head(TypedDict):
     clock: Line
     started_ns: _Moment
     realtime_ns: _Moment
-    actions: list[Literal[ACTIONS]]  # type: ignore[valid-type] # of the program that wrote the log
+    actions: list[Literal[ACTIONS]]  # type: ignore[valid-type] # the actions that the writing program knew
     phases: list[Literal[PHASES]]  # type: ignore[valid-type]
 
 
@@ -118,7 +120,7 @@ class _End(TypedDict):
 
 
 class StreamReader:
-    """The reader of one stream (a file of `jobs.events.TimeLog`)."""
+    """Reads one stream (a file that `jobs.events.TimeLog` wrote)."""
 
     def __init__(self, file: BinaryIO, name: str, *, unfinished: bool) -> None:
         self.name, self.unfinished, self.number = name, unfinished, 0
@@ -129,13 +131,16 @@ class StreamReader:
         self._lines = self._read(file)
         self._head: Any = self._value(next(self._lines, b"{}"), _Head)
         if self._head["timelog"] > SCHEMA:
-            raise self._error("was written by a newer version", "analyse it with that")
+            raise self._error("was written by a newer version", "read the log with the newer version")
         if self._head["phases"] != list(PHASES) or not self._head["rank"] < self._head["ranks"]:
             raise self._error("is no head of a time log")
         self._written_ns = self._head["started_ns"]
 
     def stream(self) -> tuple[ProcessLog, Events]:
-        """Return the description of the process that wrote the log, and its events; times are by its own clock."""
+        """Return the description and the events of the process that wrote the log.
+
+        Times are given by the clock of this process.
+        """
         head, end = self._head, self._read_end()
         offset_ns = head["realtime_ns"] - head["started_ns"]
         ended_ns = end["ended_ns"] if end else self._written_ns
@@ -145,12 +150,12 @@ class StreamReader:
         return ProcessLog(identity=head["id"], process=head["pid"], **facts, **times), self._table()
 
     def _read_end(self) -> _End | None:
-        """Read all blocks and return the end; None if the log may be unfinished and has no end."""
+        """Read all blocks and return the end of the log, or None if the log has no end and may be unfinished."""
         for line in self._lines:
             if line.startswith(b'{"ended_ns"'):
                 end = self._value(line, _End)
                 if end["count"] != self._count or end["ended_ns"] < self._written_ns:
-                    raise self._error(f"ends {end['count']} events, and it has {self._count}")
+                    raise self._error(f"announces {end['count']} events, but the log has {self._count}")
                 if next(self._lines, None) is not None:
                     raise self._error("goes on after its end: two logs in one file")
                 return end
@@ -160,7 +165,7 @@ class StreamReader:
         return None
 
     def _read(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield complete lines; an incomplete last line is an error, unless the log may be unfinished."""
+        """Yield the complete lines. An incomplete last line is an error if the log must be finished."""
         while line := file.readline(LONGEST_LINE + 1):
             self.number += 1
             if len(line) > LONGEST_LINE:
@@ -182,7 +187,7 @@ class StreamReader:
             raise self._error(f"is damaged: {error}") from None
 
     def _add_block(self, block: Mapping[str, Any]) -> None:
-        """Add the events of a block; raise EventsError if it does not continue the earlier blocks."""
+        """Add the events of a block; raise EventsError if the block does not continue the previous block."""
         try:
             events = np.frombuffer(base64.b64decode(block["events"], validate=True), EVENT)
         except ValueError:
@@ -196,7 +201,7 @@ class StreamReader:
         self._places += block["places"]
         self.files += block["files"]
         if max(self._count + len(events), len(self._places), len(self.files)) > MOST_EVENTS:
-            raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give it in parts")
+            raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give the log in parts")
         for fault, is_faulty in self._faults(events).items():
             if is_faulty.any():
                 raise damaged_line_error(
@@ -244,7 +249,7 @@ class StreamReader:
 
 
 class Streams:
-    """A collection of our own logs, which are added one after the other."""
+    """Collects the streams of one run, which are added one after the other."""
 
     def __init__(self) -> None:
         self.streams: list[ProcessLog] = []
@@ -253,7 +258,7 @@ class Streams:
         self._files: list[str] = []
 
     def take(self, reader: StreamReader) -> None:
-        """Add one log. Raises EventsError if it is damaged, was added before, or belongs to another run."""
+        """Add one stream; raise EventsError if the stream is damaged, was added before, or belongs to another run."""
         stream, events = reader.stream()
         if any(stream.identity == other.identity for other in self.streams):
             raise EventsError(f"{reader.name}, line 1: this log was given twice", "give each once")
@@ -270,13 +275,16 @@ class Streams:
         self._parts.append(events.changed(numbers))
         self._files += reader.files
         self._names.append(reader.name)
-        # A clock without a name is shared with no other process.
+        # A clock without a name gets a unique name, because no other process may use this clock.
         self.streams.append(stream if stream.clock else replace(stream, clock=stream.identity or ""))
         if sum(map(len, self._parts)) > MOST_EVENTS:
             raise EventsError(f"up to {reader.name} there are more than {MOST_EVENTS} events", "give fewer ranks")
 
     def log(self) -> tuple[RunLog, Mapping[str, ClockBounds]]:
-        """Return all logs on one clock, and the clocks. Raises EventsError if they seem to belong to two runs."""
+        """Return the events of all streams on one clock, and the bounds of the offsets of all clocks.
+
+        Raises EventsError if the streams seem to belong to two runs.
+        """
         if not self.streams[0].run:
             self._require_one_run()
         words = {"kind": ACTIONS, "caller": ACTIONS, "phase": PHASES, "file": self._files}
@@ -286,21 +294,27 @@ class Streams:
         return RunLog(events, streams), clock_bounds
 
     def _require_one_run(self) -> None:
-        """Raise EventsError if, in a run without a name, a process began after all others of its rank had ended."""
+        """Raise EventsError if a process began after all other processes of its rank had ended.
+
+        If the run has no name, such processes probably belong to two runs.
+        """
         unix_ns, ended_ns = _unix_ns(self.streams), dict[int, int]()
         began_ns = [stream.start_ns + unix_ns[stream.clock] for stream in self.streams]
         for index in np.argsort(began_ns, kind="stable").tolist():
             stream = self.streams[index]
             if began_ns[index] > ended_ns.get(stream.rank, began_ns[index]):
                 reason = f"{self._names[index]}: it begins after the other logs of rank {stream.rank} have ended"
-                cure = "give the logs of one run; if they are, name it in its script: TimeLog(…, run=NAME)"
+                cure = "give only the logs of one run; if this is one run, name it in the script: TimeLog(…, run=NAME)"
                 raise EventsError(f"{reason}, and no run is named", cure)
             end_ns = stream.end_ns + unix_ns[stream.clock]
             ended_ns[stream.rank] = max(end_ns, ended_ns.get(stream.rank, end_ns))
 
 
 def _unix_ns(streams: Sequence[ProcessLog]) -> Mapping[str, int]:
-    """Return the Unix time (ns) at which each clock was zero; the first of the processes with one clock decides."""
+    """Return the Unix time in ns at which each clock was zero.
+
+    If several processes use the same clock, the value of the first process is taken.
+    """
     unix_ns: dict[str, int] = {}
     for stream in streams:
         unix_ns.setdefault(stream.clock, stream.clock_ns)
@@ -310,7 +324,7 @@ def _unix_ns(streams: Sequence[ProcessLog]) -> Mapping[str, int]:
 def _to_one_clock(
     events: Events, streams: Sequence[ProcessLog]
 ) -> tuple[Events, list[ProcessLog], Mapping[str, ClockBounds]]:
-    """Return the events and the streams with Unix times of the first clock, and the clocks."""
+    """Return the events and the streams with Unix times of the first clock, and the bounds of all clocks."""
     unix_ns = _unix_ns(streams)
     barriers = events.of("kind", "barrier")
     clock_bounds = bounds_of_clocks(streams, _shift(barriers, [unix_ns[stream.clock] for stream in streams]))
@@ -323,6 +337,6 @@ def _to_one_clock(
 
 
 def _shift(events: Events, offsets_ns: Sequence[int]) -> Events:
-    """Return the events with the offset of their stream added to their times."""
+    """Return the events with shifted times; `offsets_ns` has the shift for each stream."""
     shift_ns = np.array(offsets_ns, dtype=np.int64)[events["stream"]]
     return events.changed({edge: events[edge] + shift_ns for edge in ("start", "end")})

@@ -1,8 +1,9 @@
-"""The time logs of a run: events of all processes, offsets between the nodes' clocks, time per rank and action.
+"""Combine the time logs of a run: events of all processes, offsets between the nodes' clocks, time per rank and action.
 
-No rank leaves a barrier before all ranks have entered it. Let rank A enter at e_A and leave at x_A by its own clock,
-and rank B at e_B and x_B. Then B's clock is ahead of A's by at least e_B - x_A and at most x_B - e_A; the bounds of all
-barriers hold together. A barrier at which nobody has to wait gives the closest bounds.
+The offsets are calculated from barriers, because no rank leaves a barrier before all ranks have entered the barrier.
+Let rank A enter at e_A and leave at x_A by the clock of A, and let rank B enter at e_B and leave at x_B by the clock of
+B. Then the clock of B is ahead of the clock of A by at least e_B - x_A and by at most x_B - e_A. The bounds of all
+barriers hold together. A barrier at which no rank has to wait gives the narrowest bounds.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from jobs.events.intervals import Times, innermost_pieces, shared_out, union
 from jobs.events.table import Events, EventsError
 from jobs.events.time_log import UNKNOWN
 
-# Largest number of events in all files: each takes about 250 bytes, and 500 while the budget of its rank is computed.
+# Largest number of events in all files. An event takes about 250 bytes of memory, and 500 bytes while `time_budgets`
+# processes the rank of the event.
 MOST_EVENTS = 5_000_000
 
 
 @dataclass(frozen=True)
 class ProcessLog:
-    """The log of one process of a rank; times are ns of its own clock, `clock_ns` is the Unix time of the clock's zero.
+    """The time log of one process of a rank; times are in ns of the process's monotonic clock.
 
-    Processes with the same `clock` share it. `moved_ns` is the drift of the time of day against it during the log; None
-    if unknown. `identity` is None for NERSC's logs, of which only the events are known.
+    `clock` names the clock; processes with the same name use the same clock. `clock_ns` is the Unix time at which the
+    clock was zero. `moved_ns` is the drift of the time of day against the clock during the log, or None if the drift is
+    unknown. `identity` is None for NERSC's logs, which contain only events.
     """
 
     rank: int
@@ -43,10 +46,11 @@ class ProcessLog:
 
 @dataclass(frozen=True)
 class RunLog:
-    """All events of a run, in Unix time, and its processes; `skipped` lists the rows that are no events.
+    """All events of a run in Unix time, and the processes of the run; `skipped` lists the damaged rows.
 
-    The kind of an event is its action. Additional columns of the table: `stream` (an index into `streams`), `caller`
-    (a word), `phase`, `epoch`, `step`, and `taken`, the duration, which differs from `end` - `start` in NERSC's logs.
+    The column `kind` of the table has the action of an event. The table also has the columns `stream` (an index into
+    `streams`), `caller` (a word), `phase`, `epoch`, `step` and `taken`. `taken` is the duration of an event, which
+    differs from `end` - `start` in NERSC's logs.
     """
 
     events: Events
@@ -60,27 +64,30 @@ class RunLog:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether these logs are ours, not NERSC's."""
+        """Return whether `jobs.events.TimeLog` wrote the logs, and not NERSC's TimeLogger."""
         return self.streams[0].identity is not None
 
     @property
     def ranks(self) -> list[int]:
-        """Return all ranks, without the unknown rank (-1, in NERSC's logs) unless it is the only one."""
+        """Return all ranks in ascending order.
+
+        The unknown rank (-1, in NERSC's logs) is left out if there is any other rank.
+        """
         ranks = sorted({stream.rank for stream in self.streams})
         return [rank for rank in ranks if rank != UNKNOWN] or ranks
 
 
 def damaged_line_error(name: str, line: int, why: str, hint: str = "") -> EventsError:
-    """Return the error for a damaged line of a file."""
+    """Return the exception for a damaged line of a log file."""
     return EventsError(f"{name}, line {line}: {why}", hint or "copy the file again from its origin")
 
 
 @dataclass(frozen=True)
 class ClockBounds:
-    """The bounds in ns of how far a clock is ahead of the first one (`low_ns` to `high_ns`); None without a barrier.
+    """The bounds of the time by which a clock is ahead of the first clock: from `low_ns` to `high_ns`.
 
-    If barriers contradict each other, the clocks drifted apart during the run: by `apart_ns`, which is then the
-    distance of the bounds.
+    The bounds are None if the logs have no barrier. If barriers contradict each other, the clocks drifted apart during
+    the run by `apart_ns`; the distance between the bounds is then also `apart_ns`.
     """
 
     low_ns: int | None = None
@@ -89,16 +96,19 @@ class ClockBounds:
 
     @property
     def shift_ns(self) -> int:
-        """Return the ns to subtract from times: 0 if the bounds allow it, otherwise the bound nearest to 0."""
+        """Return the ns to subtract from the times of the clock.
+
+        The result is 0 if 0 is within the bounds, and otherwise the bound that is nearest to 0.
+        """
         if self.low_ns is None or self.high_ns is None:
             return 0
         return min(max(0, self.low_ns), self.high_ns)
 
 
 def bounds_of_clocks(streams: Sequence[ProcessLog], barriers: Events) -> Mapping[str, ClockBounds]:
-    """Return by the name of a clock the bounds of its offset from the clock of the lowest rank.
+    """Return, for the name of each clock, the bounds of its offset from the clock of the lowest rank.
 
-    `barriers` has the events of barriers of all ranks, in Unix time.
+    `barriers` contains the barrier events of all ranks, in Unix time.
     """
     first = min(streams, key=lambda stream: stream.rank).clock
     passages = {
@@ -111,7 +121,7 @@ def bounds_of_clocks(streams: Sequence[ProcessLog], barriers: Events) -> Mapping
 
 
 def _barrier_passages(name: str, streams: Sequence[ProcessLog], barriers: Events) -> tuple[Times, Times]:
-    """Return two times per barrier for the ranks with this clock: the last entry and the first exit."""
+    """Return, for each barrier, the time of the last entry and of the first exit among the ranks that use a clock."""
     barriers_of_streams = [part for index, part in barriers.by("stream") if streams[index].clock == name]
     count = min((len(part) for part in barriers_of_streams), default=0)
     if not count:
@@ -134,11 +144,12 @@ UNACCOUNTED = "unaccounted"
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """The time of one rank by action, in ns; the values of `spent_ns` (with `UNACCOUNTED`) add up to the whole time.
+    """The time of one rank, divided by action, in ns.
 
-    Each moment of a thread counts for its innermost event. If several threads or processes have different actions, the
-    action that is earlier in `ACTIONS` of the time log counts: reading during computing takes no time. In NERSC's logs
-    the action with the shorter events counts, because it is the inner one.
+    The values of `spent_ns` (including `UNACCOUNTED`) add up to the whole time of the rank. A moment of a thread counts
+    for the innermost event of the thread. If threads or processes have different actions at the same moment, only the
+    action that is earlier in `jobs.events.time_log.ACTIONS` counts. So reading in parallel to computing takes no time.
+    In NERSC's logs, the action with the shorter events counts, because shorter events are the inner events.
     """
 
     rank: int
@@ -148,7 +159,7 @@ class TimeBudget:
 
 
 def time_budgets(log: RunLog, ranks: Sequence[int]) -> Iterator[TimeBudget]:
-    """Yield the time budget of each of these ranks."""
+    """Yield the time budget of each rank in `ranks`."""
     order, events = _priorities(log), dict(log.events.by("rank"))
     for rank in ranks:
         own_streams = [stream for stream in log.streams if stream.rank == rank]
@@ -161,7 +172,7 @@ def time_budgets(log: RunLog, ranks: Sequence[int]) -> Iterator[TimeBudget]:
 
 
 def _priorities(log: RunLog) -> Sequence[int]:
-    """Return the codes of the actions, the one with the highest priority first."""
+    """Return the codes of the actions in order of priority, with the highest priority first."""
     if log.is_ours:
         return range(len(log.actions))
     means = {code: float(part["taken"].mean()) for code, part in log.events.by("kind")}

@@ -1,6 +1,6 @@
-"""The time of a process's steps by category of TensorFlow's events, and how long the steps wait for their input.
+"""Divide the time of the steps of a process among the categories of TensorFlow's events, and find waits for input.
 
-The computing time grows with the number of events (per category) and with the number of steps.
+The running time of the functions grows with the number of events per category, and with the number of steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from jobs.events.tensorflow_trace import (
 
 
 class CategoryTimes(NamedTuple):
-    """The time per category in ns; each value is an array with one number per step.
+    """The times of each category in ns; each value is an array with one number per step.
 
-    ``elapsed``: from the first moment of a category in a step to the last; ``sum``: durations of all its events;
-    ``union``: time with at least one event; ``exposed``: ``union`` without the time in which the rank computes;
-    ``spent``: each moment counts for one category, and the values with ``unaccounted`` add up to the step.
+    - ``elapsed``: the time from the first to the last moment of the category in a step;
+    - ``sum``: the sum of the durations of all events of the category;
+    - ``union``: the time with at least one event of the category;
+    - ``exposed``: ``union`` without the time in which the rank computes;
+    - ``spent``: every moment counts for only one category, so that all categories and ``unaccounted`` add up to the
+      duration of the step.
     """
 
     elapsed: Mapping[str, Any]
@@ -41,7 +44,10 @@ class CategoryTimes(NamedTuple):
 
 
 def category_times(runtime: Runtime) -> CategoryTimes:
-    """Return the times of each category in the steps; ``spent`` has no checkpoints that other threads write."""
+    """Return the times of each category in the steps.
+
+    Checkpoints that other threads write in the background do not count in ``spent``.
+    """
     steps, events = runtime.steps, {name: runtime.of(name) for name in CATEGORIES}
     spans = {name: part.spans for name, part in events.items()}
     exposed = {name: span if name == COMPUTE else time_outside(span, spans[COMPUTE]) for name, span in spans.items()}
@@ -58,19 +64,22 @@ def category_times(runtime: Runtime) -> CategoryTimes:
 
 
 def category_overlaps(runtime: Runtime) -> dict[tuple[str, str], float]:
-    """Return, for each pair of categories, the seconds over all steps in which both had events."""
+    """Return, for each pair of categories, the seconds in which the two categories had events at the same time."""
     spans, steps = {name: runtime.of(name).spans for name in CATEGORIES}, runtime.steps
     common = {pair: intersection(*(spans[name] for name in pair)) for pair in itertools.combinations(CATEGORIES, 2)}
     return {pair: float(span.within(steps.start, steps.end).sum()) / NS for pair, span in common.items()}
 
 
 def _sum_within(start: Times, end: Times, steps: MarkedSteps) -> Times:
-    """Return per step the sum of the durations of all events within it, ns."""
+    """Return for each step the sum of the durations of all events within the step, in ns."""
     return _time_after(np.sort(start), steps) - _time_after(np.sort(end), steps)
 
 
 def _time_after(moments: Times, steps: MarkedSteps) -> Times:
-    """Return per step the sum, over all sorted `moments`, of the time of the step after the moment, ns."""
+    """Return for each step a sum over all `moments`: the part of the step after the moment, in ns.
+
+    The `moments` must be sorted.
+    """
     first = int(moments[:1].sum())
     totals = np.concatenate([[0], np.cumsum(moments - first)])
     indices: list[Times] = [np.searchsorted(moments, edge) for edge in steps[1:]]
@@ -81,37 +90,43 @@ def _time_after(moments: Times, steps: MarkedSteps) -> Times:
 
 
 LEAST = 0.05
-"""Smallest share of the steps' time for waiting for input that is worth a remedy (two runs differ by up to 4 %), and
-smallest share of the waiting that a remedy must save to be named."""
-_MAKING = INPUT[:2]  # reading and decoding
+"""The smallest share that matters; two equal runs differ by up to 4 %.
+
+Remedies are suggested only if steps wait for input for more than this share of the time. A remedy is suggested only if
+it can save more than this share of the waiting time.
+"""
+_MAKING = INPUT[:2]  # the categories reading and decoding
 
 
 class InputBound(NamedTuple):
-    """The time that steps wait for their input (seconds), and the most that each remedy can save."""
+    """The seconds that steps wait for input, and the seconds that each remedy can save at most."""
 
     steps_s: float
-    waited_s: float  # seconds in which the rank did nothing but wait for input
-    remedies: Mapping[str, float]  # the most that each remedy can save, in seconds
+    waited_s: float  # seconds in which the rank only waited for input
+    remedies: Mapping[str, float]  # for each remedy, the largest number of seconds that it can save
     has_prefetch: bool = False  # whether the pipeline already prefetches
 
     @property
     def share(self) -> float:
-        """Return the share of the steps' time that is waiting for input."""
+        """Return the share of the steps' time that is spent on waiting for input."""
         return self.waited_s / self.steps_s if self.steps_s else 0.0
 
     @property
     def named(self) -> dict[str, float]:
-        """Return the remedies that save enough to be named (seconds), best first; empty if the input costs little."""
+        """Return the remedies that are worth a suggestion, with the seconds that they save, best remedy first.
+
+        The result is empty if the steps hardly wait for input.
+        """
         best = sorted(self.remedies.items(), key=lambda remedy: -remedy[1])
         return {name: saved_s for name, saved_s in best if saved_s > LEAST * self.waited_s and self.share >= LEAST}
 
 
 def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
-    """Return how long the steps wait for their input, and the most that each remedy saves.
+    """Return how long the steps wait for input, and how many seconds each remedy can save at most.
 
-    Prefetching runs the input during the rank's other work. It can save at most the waiting time, and at most
-    the part of that work in which no input runs yet; if the pipeline already prefetches, it saves nothing. Any other
-    remedy saves at most the time of its category.
+    Prefetching moves the preparation of input into the time of the rank's other work. So prefetching can save at most
+    the waiting time, and at most the time of other work in which no input is prepared yet. If the pipeline already
+    prefetches, prefetching saves nothing. Any other remedy can save at most the time of its category.
     """
     spent_ns, steps = {name: int(times_ns.sum()) for name, times_ns in times.spent.items()}, runtime.steps
     waited_ns = sum(spent_ns[name] for name in INPUT)
@@ -125,10 +140,10 @@ def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
 
 
 def record_metrics(runtime: Runtime) -> dict[str, Any]:
-    """Return a record's metrics of the steps of a run: the number of steps and events, and seconds over all steps.
+    """Return the metrics of the steps of a run for a record: numbers of steps and events, and seconds over all steps.
 
-    ``union_s``, ``exposed_s`` and ``spent_s`` by category, as in `CategoryTimes`; ``waited_s`` and ``remedies_s`` as in
-    `InputBound`.
+    `CategoryTimes` explains ``union_s``, ``exposed_s`` and ``spent_s``, which have one value per category. `InputBound`
+    explains ``waited_s`` and ``remedies_s``.
     """
     times = category_times(runtime)
     limit = input_bound(runtime, times)

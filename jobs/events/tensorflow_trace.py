@@ -1,7 +1,7 @@
-"""Traces of TensorFlow's profiler: the events of one process with their categories, and its steps.
+"""Read the traces of TensorFlow's profiler: the events of one process with their categories, and the steps.
 
-A trace is a ``*.xplane.pb`` of TensorFlow, or the table that a run makes of it (``tensorflow-<n>.npz``). The rules in
-``categories.json`` give the category of an event.
+A trace is a file ``*.xplane.pb`` of TensorFlow, or the smaller table that a run makes from such a file
+(``tensorflow-<n>.npz``). The rules in ``categories.json`` determine the category of an event.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.system import files, untrusted
 
 _RULES = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
 CATEGORIES = tuple(_RULES["order"])
-"""In order of priority: a moment with events of several categories counts for the first of these."""
+"""The categories in order of priority. A moment with events of several categories counts for the first category."""
 INPUT, REMEDIES = tuple(_RULES["input"]), _RULES["remedies"]
 COMPUTE, COMMUNICATION, CHECKPOINT, OTHER = "compute", "communication", "checkpoint", "other"
 UNACCOUNTED, UNCATEGORISED, FRAME = "unaccounted", "uncategorised", "frame"
@@ -44,7 +44,7 @@ _OPERATION = re.compile(r"[^:]:\w+$")
 
 
 class MarkedSteps(NamedTuple):
-    """The steps in order of time: arrays of numbers, starts and ends (ns)."""
+    """The steps in order of time, as arrays of step numbers, start times and end times (in ns)."""
 
     number: Times
     start: Times
@@ -53,10 +53,12 @@ class MarkedSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class Runtime:
-    """The events of a process and the marks of its steps, in ns of Unix time, or since the profiler's start if undated.
+    """The events of a process, and the marks of its steps.
 
-    An event has `kind` (an index into `KINDS`) and `name` (TensorFlow's name). A mark has `step`, its number; marks of
-    one `series` with the same number are of different epochs.
+    Times are in ns: Unix times if `dated` is true, otherwise times since the start of the profiler. An event has `kind`
+    (an index into `KINDS`) and `name` (TensorFlow's name). A mark is an event that encloses a step or a part of a step,
+    and has the number of the step in the column `step`. If a number occurs twice in the same `series` of marks, the
+    marks belong to different epochs.
     """
 
     name: str
@@ -67,14 +69,15 @@ class Runtime:
 
     @property
     def has_marks(self) -> bool:
-        """Return whether steps were marked; otherwise the whole trace counts as one step."""
+        """Return whether the program marked steps. Without marks, the whole trace counts as one step."""
         return len(self.marks) > 0
 
     @cached_property
     def steps(self) -> MarkedSteps:
-        """Return the steps in order of time, each from the start of its first mark to the end of its last mark.
+        """Return the steps in order of time.
 
-        A number that occurs again in a series is another step, of the next epoch.
+        A step lasts from the start of its first mark to the end of its last mark. If a step number occurs again in a
+        series, a step of the next epoch begins.
         """
         if not self.has_marks:
             return MarkedSteps(
@@ -95,25 +98,25 @@ class Runtime:
 
     @property
     def front(self) -> NDArray[np.int64]:
-        """Return the threads on which steps were marked."""
+        """Return the threads that have marks of steps."""
         return np.unique(self.marks["thread"])
 
     def of(self, *categories: str) -> Events:
-        """Return the events of some categories; uncategorised events belong to ``other``."""
+        """Return the events of the `categories`; uncategorised events belong to the category ``other``."""
         return self.events.of("kind", *categories, *([UNCATEGORISED] if OTHER in categories else []))
 
     @property
     def work(self) -> Events:
-        """Return all events without frames, which enclose other events."""
+        """Return all events except frames; a frame only encloses other events."""
         return self.events.at(self.events["kind"] != KINDS.index(FRAME))
 
     def in_front(self, events: Events) -> Events:
-        """Return the events of `events` on threads that mark steps; all events if no step is marked."""
+        """Return those of the `events` that are on threads with marks of steps, or all events if there are no marks."""
         return events.at(np.isin(events["thread"], self.front)) if self.has_marks else events
 
     @property
     def has_prefetch(self) -> bool:
-        """Return whether the pipeline already prefetches, by the names of its events."""
+        """Return whether the names of the events show that the pipeline already prefetches."""
         return any(map(_PREFETCHED.search, self.events.words["name"]))
 
     @property
@@ -125,7 +128,7 @@ class Runtime:
         return work.at(is_operation[work["name"]] | is_kernel[work["thread"]])
 
     def process(self, number: int) -> TraceProcess:
-        """Return the events, and below them the steps, as a process of a Perfetto trace."""
+        """Return a process of a Perfetto trace that shows the events and, below the events, the steps."""
         steps = self.steps
         names = [f"step {step}" for step in steps.number.tolist()]
         words = {"kind": ["step"], "thread": ["steps"], "name": names}
@@ -137,7 +140,10 @@ class Runtime:
 
 
 def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
-    """Return the content of a trace or a table. Raises EventsError if it is unreadable, no trace, or too large."""
+    """Return the content of a trace or a table.
+
+    Raises EventsError if the file is unreadable, is not a trace, or is too large.
+    """
     try:
         data = files.read_file(files.resolve_user_path(path), most_bytes)
         return _from_table(path.name, data) if path.suffix == ".npz" else from_xplane(path.name, data)
@@ -150,7 +156,7 @@ def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
 
 
 def from_xplane(name: str, data: bytes) -> Runtime:
-    """Return the content of a trace by TensorFlow. Raises ValueError if it is no trace or has no event."""
+    """Return the content of a trace of TensorFlow; raise ValueError if `data` is not a trace or has no event."""
     raw = xplane.read_space(data)
     line, op, start, end, step = raw.columns
     dated = bool(raw.began_ns) or bool(len(start) and start.min() > 1 << 60)
@@ -171,7 +177,7 @@ def _new_runtime(name: str, raw: xplane.RawTrace, columns: dict[str, Any], marks
 
 
 def _categories(lines: Sequence[str], ops: Sequence[str], line: Any, op: Any) -> NDArray[np.int8]:
-    """Return the category of each event."""
+    """Return the category of each event, as an index into `KINDS`."""
     rules = [
         (KINDS.index(rule["category"]), re.compile(rule.get("line", "")), re.compile(rule["name"]))
         for rule in _RULES["rules"]
@@ -186,7 +192,11 @@ def _categories(lines: Sequence[str], ops: Sequence[str], line: Any, op: Any) ->
 
 
 def write_table(path: Path, runtime: Runtime) -> None:
-    """Write a table as .npz: ``head`` (JSON), ``lines``, ``ops`` (NUL-ended), ``events`` without frames, ``steps``."""
+    """Write a table as .npz.
+
+    The members are ``head`` (JSON), ``lines`` and ``ops`` (names that end with a NUL byte), ``events`` (without frames)
+    and ``steps``.
+    """
     events = runtime.work
     rows, marks = np.zeros(len(events), _EVENT), np.zeros(len(runtime.marks), _MARK)
     for name, column in (("line", "thread"), ("op", "name"), ("category", "kind"), ("start", "start")):
@@ -203,7 +213,7 @@ def write_table(path: Path, runtime: Runtime) -> None:
 
 
 def _from_table(name: str, data: bytes) -> Runtime:
-    """Return the content of a run's table: events with the categories that the run gave them, but no frames."""
+    """Return the content of a run's table; the table has the categories of the events, but no frames."""
     try:
         arrays = untrusted.read_arrays(io.BytesIO(data), MOST_BYTES)
         head, events, steps = untrusted.json_value(arrays["head"].tobytes()), arrays["events"], arrays["steps"]

@@ -1,8 +1,9 @@
-"""Writer of time logs: one file (stream) per process with its actions and their times, for `analysis timelog`.
+"""Write time logs: one file (stream) per process with the actions of the process and their times.
 
-A stream is JSON Lines: a head (process and clock), blocks of events (packed, in base64), an end. A block is written
-when it is full, when a step begins at least half a second after the last block, and at the end. A killed process loses
-the events since the last block.
+The command `python -m analysis timelog` reads the logs. A stream consists of JSON Lines: a head with facts about the
+process and the clock, blocks of packed events in base64, and an end. A block is written when the block is full, when a
+step begins at least half a second after the last block, and at the end. A killed process loses all events after the
+last block.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ ACTIONS = (
     "compute", "validate", "communicate", "checkpoint", "barrier", "read", "open", "load", "shuffle", "stage", "next",
     "wait", "step",
 )  # fmt: skip
-"""In order of priority: if threads of a rank have several actions at once, `analysis timelog` counts the first one."""
+"""The actions in order of priority.
+
+If the threads of a rank have several actions at the same time, `analysis timelog` counts only the first action.
+"""
 PHASES = ("none", "train", "validation")
 UNKNOWN = -1
 _SCHEMA = 1
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
-# Thread; start and duration in ns; requested bytes; place; file (0: none); action.
+# Fields of a packed event: thread, start in ns, duration in ns, requested bytes, place, file (0 for no file), action.
 _pack = struct.Struct("<QqqqiiB").pack
-# Most events or places, and most names of files (up to PATH_MAX each), per line: the reader allows 16 MiB per line.
+# Largest number of events, places and file names (of up to PATH_MAX bytes) per line, because the reader allows only
+# 16 MiB per line.
 _BLOCK = 4096
 _NAMES = 512
 _FLUSH_NS = 500_000_000
@@ -49,15 +54,15 @@ _MOST = 1 << 31
 
 
 class TimeLogError(JobError):
-    """Raised if a time log is used wrongly."""
+    """Raised if a program uses a time log in a wrong way."""
 
 
 class TimeLogExistsError(TimeLogError, FileExistsError):
-    """Raised if there is already a file of this name."""
+    """Raised if the file of a new time log already exists."""
 
 
 class Event:
-    """One event, logged by a ``with`` block; its `size_bytes`, the requested bytes, may be set until the block ends."""
+    """One event, which a ``with`` block logs; `size_bytes`, the requested bytes, may be set until the block ends."""
 
     __slots__ = ("action", "events", "file", "place", "size_bytes", "start_ns")
     action: int
@@ -81,11 +86,11 @@ class Event:
                 _pack(get_ident(), self.start_ns, taken_ns, self.size_bytes, self.place, self.file, self.action)
             )
         except TimeLogError:
-            if kind is None:  # otherwise the block's own error is more important
+            if kind is None:  # otherwise the error of the ``with`` block is more important
                 raise
         except struct.error as fault:
             if kind is None:
-                raise TimeLogError(f"{self.size_bytes!r} bytes", "give a whole number") from fault
+                raise TimeLogError(f"size_bytes is {self.size_bytes!r}", "give a whole number") from fault
             self.size_bytes = UNKNOWN
             self.__exit__(kind, error, trace)
 
@@ -93,13 +98,13 @@ class Event:
 class TimeLog:
     """The time log of this process, written to a new file; a rank may have several processes.
 
-    Any thread may log. A forked child must open its own log. Ranks count from 0 to `ranks` - 1, and all logs of one
-    `run` belong together. Without ``with`` the log ends with the process, but not after `os._exit` or a
-    signal. A signal handler may log while the log is open; if it interrupts a write, its `flush` and `close` do
-    nothing, and the log stays open.
+    Any thread may log. A forked child process must open its own log. Ranks are numbered from 0 to `ranks` - 1. All logs
+    with the same name of the `run` belong together. Without a ``with`` statement, the log ends with the process, except
+    after `os._exit` or a signal. A signal handler may log events while the log is open. If a signal handler interrupts
+    a write, its calls of `flush` and `close` do nothing, and the log stays open.
 
-    Raises TimeLogError if there is no such rank or folder, the run's name is no text, or the file exists (then the
-    error is also a FileExistsError), and OSError if the file cannot be written.
+    Raises TimeLogError if the rank is invalid, if the folder is missing, or if the name of the run is not text. Raises
+    TimeLogExistsError if the file exists, and OSError if the file cannot be written.
     """
 
     def __init__(self, path: File, *, rank: int = 0, ranks: int = 1, run: str = "") -> None:
@@ -112,11 +117,11 @@ class TimeLog:
         self._files: dict[File, int] = {}
         self._new_files: list[str] = []
         self._place_count = self._file_count = self._count = self._size = 0
-        self._lock = threading.RLock()  # a signal handler may run in the thread that holds it
+        self._lock = threading.RLock()  # reentrant, for a signal handler in the thread that has the lock
         self._writing = False
         self._path = files.resolve_user_path(path)
         self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
-        """The arguments for the log of another process of the same rank, which needs another path."""
+        """The arguments of this log. Another process of the rank uses these arguments with another path."""
         self._descriptor = _new_file(self._path)
         self._started_ns, realtime_ns = _read_clocks()
         self._flushed_ns = self._started_ns
@@ -133,9 +138,11 @@ class TimeLog:
         self._at = self.place()
 
     def event(self, action: str, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None) -> Event:
-        """Return a context that logs its ``with`` block: an action of `ACTIONS`, its file, its requested bytes.
+        """Return a context that logs one event: the ``with`` block of the context.
 
-        A thread that works ahead of the run's current step passes its own place as `at` (see `place`).
+        `action` is one of `ACTIONS`, `file` is the file of the action, and `size_bytes` is the number of requested
+        bytes. A thread that works for a later step than the current step of the run passes the place of the later step
+        as `at` (see `place`).
         """
         event = Event()
         try:
@@ -158,7 +165,7 @@ class TimeLog:
     def add(
         self, action: str, start_ns: int, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None
     ) -> None:
-        """Log an event from `start_ns` (of `time.monotonic_ns`) until now."""
+        """Log an event that began at `start_ns` (of `time.monotonic_ns`) and ends now."""
         if not self._started_ns <= start_ns <= monotonic_ns():
             raise TimeLogError(f"{start_ns!r} is no time within this log", "give a value of time.monotonic_ns()")
         event = self.event(action, file, size_bytes, at)
@@ -166,7 +173,10 @@ class TimeLog:
         event.__exit__(None, None, None)
 
     def place(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> int:
-        """Return the number of a place in the run (phase, epoch, step), for the parameter `at`; both count from 0."""
+        """Return a number for a place in the run (phase, epoch and step), for the parameter `at` of `event` and `add`.
+
+        Epochs and steps are numbered from 0.
+        """
         if phase not in PHASES:
             _refuse("phase", phase, PHASES)
         if not (UNKNOWN <= epoch < _MOST and UNKNOWN <= step < _MOST):
@@ -174,13 +184,14 @@ class TimeLog:
         place = PHASES.index(phase), int(epoch), int(step)
         with self._lock:
             self._require_open()
-            number = self._place_count  # no call until the place is added, so that no signal handler runs in between
+            # There is no function call before `append`, so that no signal handler can run in between.
+            number = self._place_count
             self._place_count = number + 1
             self._places.append(place)
             return number
 
     def at(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> None:
-        """Set the current place of the run: a phase of `PHASES`, epoch and step. Called when a step begins."""
+        """Set the current place of the run (phase, epoch and step); the program calls this when a step begins."""
         self._at = self.place(phase, epoch, step)
         if monotonic_ns() - self._flushed_ns >= _FLUSH_NS:
             self.flush()
@@ -192,7 +203,7 @@ class TimeLog:
             self._write_blocks(self._events)
 
     def close(self) -> None:
-        """Write the remaining events and the end of the log, and close it; events that have not ended are lost."""
+        """Write the remaining events and the end of the log, and close the file; unfinished events are lost."""
         with self._lock:
             if self not in _OPEN or self._writing:
                 return
@@ -226,8 +237,8 @@ class TimeLog:
             raise TimeLogError(*_ENDED_ERROR)
 
     def _write_blocks(self, events: list[bytes]) -> None:
-        """Write blocks of events; the places and files of a block are written before it."""
-        if self._writing:  # a signal handler interrupted a write and called this
+        """Write the events in blocks; the places and file names that events refer to are written first."""
+        if self._writing:  # a signal handler interrupted a write and called this method again
             return
         self._writing = True
         try:
@@ -242,7 +253,7 @@ class TimeLog:
                 )
                 references = {"first": self._count, "places": places, "files": names}
                 packed = base64.b64encode(b"".join(events[:number]))
-                # json.dumps would copy the events
+                # The packed events are appended to the JSON text, because json.dumps would copy the events.
                 self._write({"written_ns": monotonic_ns(), **references}, b',"events":"%b"' % packed)
                 del events[:number], self._places[:place_count], self._new_files[:name_count]
                 self._count += number
@@ -252,7 +263,7 @@ class TimeLog:
             self._writing = False
 
     def _write(self, value: Any, suffix: bytes = b"") -> None:
-        """Append a whole line to the file, or nothing if that fails."""
+        """Append a whole line to the file; after an error, remove the incomplete line from the file."""
         remaining = b"%b%b}\n" % (json.dumps(value, separators=(",", ":")).encode()[:-1], suffix)
         size = self._size + len(remaining)
         try:
@@ -261,19 +272,19 @@ class TimeLog:
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
-            if isinstance(error, OSError):  # the error of a full disk names no file
+            if isinstance(error, OSError):  # add the path, because the error of a full disk has no path
                 raise OSError(error.errno, error.strerror, str(self._path)) from error
             raise
         self._size = size
 
     def leave(self) -> None:
-        """Discard the log in a forked child: it belongs to the parent process."""
+        """Discard the log in a forked child process, because the log belongs to the parent process."""
         self._events, self._lock = _EndedEvents(), threading.RLock()
         os.close(self._descriptor)
 
 
 class _EndedEvents(list[bytes]):
-    """The event list of an ended log: `append` raises TimeLogError."""
+    """The event list of an ended log; the method `append` raises TimeLogError."""
 
     def append(self, _: bytes) -> NoReturn:
         raise TimeLogError(*_ENDED_ERROR)
@@ -291,7 +302,7 @@ def _leave_logs() -> None:
 
 @atexit.register
 def _close_logs() -> None:
-    with contextlib.ExitStack() as logs:  # every log, even after the disk of another one was full
+    with contextlib.ExitStack() as logs:  # closes every log, even after an error with another log
         for log in _OPEN:
             logs.callback(log.close)
 
@@ -313,7 +324,10 @@ def _refuse(kind: str, word: object, words: Sequence[str]) -> NoReturn:
 
 
 def _read_clocks() -> tuple[int, int]:
-    """Return one time in ns, by the monotonic clock and as Unix time: the pair that was read fastest of a few."""
+    """Return the current time in ns of the monotonic clock, and as Unix time.
+
+    The clocks are read a few times; the fastest reading is returned, because it is the most exact.
+    """
     tries = [(monotonic_ns(), time.time_ns(), monotonic_ns()) for _ in range(_TRIES)]
     before_ns, realtime_ns, after_ns = min(tries, key=lambda readings: readings[2] - readings[0])
     return (before_ns + after_ns) // 2, realtime_ns

@@ -1,7 +1,7 @@
-"""A reader of TensorFlow's traces (``*.xplane.pb``) that needs neither TensorFlow nor protobuf.
+"""Read TensorFlow's traces (``*.xplane.pb``) without the packages TensorFlow and protobuf.
 
-The messages are those of tsl/profiler/protobuf/xplane.proto, in protobuf's wire format
-(https://protobuf.dev/programming-guides/encoding). The numbers of events and names per file are limited.
+The format of the messages is defined in tsl/profiler/protobuf/xplane.proto. The messages are stored in protobuf's wire
+format (https://protobuf.dev/programming-guides/encoding). The numbers of events and names per file are limited.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MORE = 128  # a byte with this bit is continued in the next byte
 MOST_BITS = 70
 NUMBER = -1
 CUT_OFF, TOO_LONG = "it is cut off", "a number has more than 64 bits"
-# For all lines together; an event takes about 100 bytes while the file is read.
+# Largest number of events in all lines together; an event takes about 100 bytes of memory while the file is read.
 MOST_EVENTS = 4_000_000
 MOST_NAMES, LONGEST_NAME = 1_000_000, 1000
 MOST_PLANES, MOST_LINES, MOST_STATS = 10_000, 100_000, 1_000
 AT_ONCE = 100_000
-# Fields of the messages.
+# Numbers of the fields in the protobuf messages.
 PLANES = 1
 NAME, LINES, EVENT_METADATA, STAT_METADATA, STATS = 2, 3, 4, 5, 6
 LINE_NAME, TIMESTAMP_NS, EVENTS, DISPLAY_NAME = 2, 3, 4, 11
@@ -36,36 +36,40 @@ METADATA_ID, OFFSET_PS, DURATION_PS, EVENT_STATS = 1, 2, 3, 4
 KEY, VALUE = 1, 2
 UNSIGNED, SIGNED = 3, 4
 STEP, BEGIN, ENVIRONMENT = "step_num", "profile_start_time", "Task Environment"
-# Prefix of the planes that other libraries (ours, too) add to TensorFlow's.
+# Prefix of planes that other libraries, such as `jobs.profiler`, add to TensorFlow's trace.
 ADDED = "/device:CUSTOM:"
 PS_PER_NS = 1000
 LATEST_NS = 1 << 62
 
 
 class MalformedError(ValueError):
-    """Raised if the bytes are no valid trace."""
+    """Raised if the bytes are not a valid trace."""
 
 
 @dataclass
 class RawTrace:
-    """The content of a trace: arrays with one value per event, and the lists of names that they index."""
+    """The content of a trace: arrays with one value per event, and lists of names to which the arrays refer."""
 
-    lines: list[str] = field(default_factory=list)  # plane and thread
-    ops: list[str] = field(default_factory=list)
-    parts: list[tuple[Any, ...]] = field(default_factory=list)  # line, op, start_ns, end_ns, number of the step, or -1
-    began_ns: int = 0  # Unix time at which the profiler started; 0: unknown
-    dropped: int = 0  # events beyond `MOST_EVENTS`
+    lines: list[str] = field(default_factory=list)  # names of the lines: the plane and the thread
+    ops: list[str] = field(default_factory=list)  # names of the operations
+    # Arrays with the line, the op, the start in ns, the end in ns, and the step number (-1 if the event marks no step).
+    parts: list[tuple[Any, ...]] = field(default_factory=list)
+    began_ns: int = 0  # Unix time at which the profiler started; 0 if unknown
+    dropped: int = 0  # number of events that were left out because of the limit `MOST_EVENTS`
     event_count: int = 0  # number of events in `parts`
 
     @property
     def columns(self) -> list[NDArray[np.int64]]:
-        """Return five columns: line, op, start and end (ns since the profiler's start), number of the step or -1."""
+        """Return five columns: line, op, start, end, and step number (-1 if the event marks no step).
+
+        Starts and ends are in ns since the start of the profiler.
+        """
         empty = [np.zeros(0, np.int64)] * 5
         return [np.concatenate(arrays) for arrays in zip(empty, *self.parts, strict=True)]
 
 
 def read_space(data: bytes) -> RawTrace:
-    """Return the content of a trace; raise MalformedError if the bytes are no trace."""
+    """Return the content of a trace; raise MalformedError if the bytes are not a trace."""
     raw = RawTrace()
     spans = (
         (start, end) for number, start, end in message_fields(data, 0, len(data)) if number == PLANES and end != NUMBER
@@ -114,7 +118,7 @@ def _read_plane(raw: RawTrace, data: bytes, padded: NDArray[np.uint8], start: in
 
 
 def _find_start_ns(stats: Sequence[Mapping[int, int]], kinds: Mapping[int, str]) -> int:
-    """Return the Unix time (ns) at which the profiler started, from the statistics of a plane; 0 if it is missing."""
+    """Return the Unix time in ns at which the profiler started, from the statistics of a plane; 0 if missing."""
     begins = (stat for stat in stats if kinds.get(stat.get(METADATA_ID, 0)) == BEGIN)
     began_ns = next((max(stat.get(UNSIGNED, 0), stat.get(SIGNED, 0)) for stat in begins), 0)
     if began_ns > LATEST_NS:
@@ -128,7 +132,7 @@ def _require_at_most(count: int, limit: int, noun: str) -> None:
 
 
 def _read_entry(data: bytes, start: int, end: int) -> tuple[int, str]:
-    """Return the key and the name in one entry of the metadata of a plane."""
+    """Return the key and the name from one entry of a plane's metadata."""
     key, name = 0, ""
     for number, begin, until in message_fields(data, start, end):
         if number == KEY and until == NUMBER:
@@ -169,7 +173,7 @@ def _read_line(
 def _read_events(
     padded: Any, edges: tuple[Any, Any], begin_ns: int, names: tuple[Any, Any], step: int
 ) -> tuple[Any, ...]:
-    """Return the columns op, start, end and step of some events of a line."""
+    """Return the columns op, start, end and step of events of one line; `edges` are the positions of the events."""
     start, end = edges
     messages = message_columns(padded, start, end, (METADATA_ID, OFFSET_PS, DURATION_PS), EVENT_STATS if step else 0)
     offset_ps, duration_ps = messages.numbers[OFFSET_PS], messages.numbers[DURATION_PS]
@@ -197,8 +201,8 @@ def _text(data: bytes, start: int, end: int) -> str:
 class MessageColumns(NamedTuple):
     """The fields of many messages.
 
-    `numbers` has one array per number field (0 if missing). The other arrays have the message, the start and the end of
-    each byte field.
+    `numbers` has one array per number field; a missing number is 0. For each byte field, `owner` has the index of the
+    message, and `start` and `end` have the position of the field.
     """
 
     numbers: dict[int, NDArray[np.uint64]]
@@ -233,7 +237,10 @@ def _fixed_width(kind: int) -> int:
 
 
 def read_varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
-    """Return a number of at most 64 bits and the offset after it; raise MalformedError if there is none."""
+    """Return a number of at most 64 bits, and the offset after the number.
+
+    Raises MalformedError if there is no valid number at `offset`.
+    """
     value = 0
     for shift in range(0, MOST_BITS, 7):
         if offset >= end:
@@ -251,8 +258,8 @@ def message_columns(
 ) -> MessageColumns:
     """Return the number fields `numbers` of many messages at once, and the positions of their byte fields `parts`.
 
-    `data` must have at least ten more bytes after the last message. The loop runs once per field of the longest
-    message.
+    `data` must have at least ten more bytes after the last message. The number of loop iterations is the number of
+    fields of the longest message.
     """
     values = {number: np.zeros(len(start), np.uint64) for number in numbers}
     byte_fields: list[tuple[Any, Any, Any]] = [(start[:0], start[:0], start[:0])]
@@ -289,4 +296,4 @@ def _varints(data: NDArray[np.uint8], offsets: Places) -> tuple[NDArray[np.uint6
         is_continued = is_continued & (byte >= MORE)
         if not is_continued.any():
             return value, offsets
-    return value, offsets  # maybe no valid number; `message_columns` finds numbers that exceed their message
+    return value, offsets  # a too long number is not valid; `message_columns` finds this error

@@ -1,1 +1,1 @@
-"""The verdicts on cells and runs, computed when a record is read, and the number of runs that a cell still needs."""
+"""Judge cells and runs when a record is read, and calculate the number of runs that a cell still needs."""

@@ -1,4 +1,8 @@
-"""How many accelerators a storage feeds, by the runs of its probes; `feed` and the report say it in one sentence."""
+"""Find from measured runs how many emulated accelerators a storage can feed, and write the result as one sentence.
+
+A storage feeds a number of accelerators if every accelerator reaches its minimum utilization. The command `feed` and
+the report print the sentence. A probe is a cell that measures one number of accelerators.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +20,34 @@ CONTROLS: dict[Kind, str] = {"memory": "batches from memory", "warm": "data in m
 
 @dataclass(frozen=True)
 class Setup:
-    """What a probe runs: a number of accelerators per node, where their batches come from, and the time of a step."""
+    """The settings of a probe: accelerators per node, the source of the batches, and the duration of a step."""
 
     accelerators: int
     kind: Kind = "cold"
-    step_s: float | None = None  # None: as defined
+    step_s: float | None = None  # None: the duration in the definition of the accelerator
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the valid runs of a probe say; `late`: the client could not even end its steps in time."""
+    """The valid runs of a probe; `late` is true if the client could not end the steps in time."""
 
     runs: Sequence[Mapping[str, Any]] = ()
     late: bool = False
-    looser: Sequence[str] = ()  # checks that were looser than the site's, with both limits
+    looser: Sequence[str] = ()  # limits of checks that were looser than the site's limits, with both values
 
     @property
     def worst_run(self) -> Mapping[str, Any]:
-        """Return the run with the worst accelerator; empty for a late client."""
+        """Return the run with the lowest utilization of an accelerator, or an empty mapping for a late client."""
         return min(() if self.late else self.runs, key=lambda run: run["au_percent"], default={})
 
     @property
     def worst(self) -> float:
-        """Return the utilisation of the worst accelerator in the worst run, in percent; 0 for a late client."""
+        """Return the lowest utilization of an accelerator in any run, in percent, or 0 for a late client."""
         return float(self.worst_run.get("au_percent", 0.0))
 
     @property
     def worst_in_words(self) -> str:
-        """Return the utilisation of the worst accelerator, or that the client was late."""
+        """Return the lowest utilization of an accelerator as text, or "late" for a late client."""
         return "late" if self.late else f"{self.worst:.1f} %"
 
     def median(self, key: str) -> float:
@@ -52,7 +56,10 @@ class Outcome:
 
 
 def outcome_of(runs: Iterable[Mapping[str, Any]], looser: Sequence[str] = ()) -> Outcome:
-    """Return what the judged runs of a cell say so far; it is late if at least half of the runs were, and two."""
+    """Return the outcome of the judged runs of a cell.
+
+    The client counts as late if at least two runs, and at least half of the runs, ended their steps late.
+    """
     measured = [run for run in runs if run["role"] == "measured"]
     valid = [run for run in measured if run["status"] == "valid"]
     late = [run for run in measured if run["status"] == "invalid" and run.get("cause") == "on_time"]
@@ -63,15 +70,15 @@ Outcomes = Mapping[Setup, Outcome]
 
 
 class Edge(NamedTuple):
-    """The largest number of accelerators per node that is fed, and the least that is not."""
+    """The largest number of accelerators per node that the storage feeds, and the smallest number that it does not."""
 
     fed: int
-    not_fed: int | None = None  # None: not found
-    client: int | None = None  # the most that this client can emulate, if it is the limit, and not the storage
+    not_fed: int | None = None  # None if no such number was found
+    client: int | None = None  # largest number that the client can emulate, if the client and not the storage limits
 
 
 def edge_of(outcomes: Outcomes, minimum: float) -> Edge | None:
-    """Return the edge that a search has recorded; None if it did not come to its end. `minimum`: percent."""
+    """Return the edge that a search found, or None if the search is not complete. `minimum` is in percent."""
     cold = {each.accelerators: outcome for each, outcome in outcomes.items() if each == Setup(each.accelerators)}
     not_fed = min((number for number, outcome in cold.items() if outcome.worst < minimum), default=None)
     fed = max((number for number in cold if not_fed is None or number < not_fed), default=0)
@@ -83,14 +90,17 @@ def edge_of(outcomes: Outcomes, minimum: float) -> Edge | None:
 
 
 def is_client_able(outcomes: Outcomes, number: int, minimum: float) -> bool:
-    """Return whether this client can emulate so many accelerators, by those of their probes that are there."""
+    """Return whether the client can emulate `number` accelerators; probes without an outcome are ignored."""
     least = {Setup(number, "memory"): LEAST_OF_CLIENT, Setup(number, "warm"): minimum}
     controls = all(outcomes[setup].worst >= share for setup, share in least.items() if setup in outcomes)
     return controls and not _fault_of_cold(outcomes, number, minimum)
 
 
 def _fault_of_cold(outcomes: Outcomes, number: int, minimum: float) -> str:
-    """Return why the client is to blame for what a cold probe says; empty if it is not, or there is no such probe."""
+    """Return why the client, and not the storage, limits a cold probe.
+
+    Return "" if the client does not limit the probe, or if there is no such probe.
+    """
     cold = outcomes.get(Setup(number), Outcome())
     wait = cold.worst_run.get("cpu_wait_percent", 0.0)
     if cold.late:
@@ -99,20 +109,26 @@ def _fault_of_cold(outcomes: Outcomes, number: int, minimum: float) -> str:
 
 
 def _why_client(outcomes: Outcomes, number: int, minimum: float) -> str:
-    """Return what shows that the client cannot emulate so many accelerators, with its controls."""
+    """Return a text with the results that show that the client cannot emulate `number` accelerators."""
     controls = [(name, outcomes.get(Setup(number, kind))) for kind, name in CONTROLS.items()]
-    words = [(name, "steps end late" if each.late else f"{each.worst:.1f} %") for name, each in controls if each]
+    words = [
+        (name, "steps end late" if outcome.late else f"{outcome.worst:.1f} %") for name, outcome in controls if outcome
+    ]
     words.append(("cold", _fault_of_cold(outcomes, number, minimum)))
     return ", ".join(f"{name}, {number}: {why}" for name, why in words if why)
 
 
 def named(accelerator: str, nodes: int) -> str:
-    """Return the name of accelerators that are emulated on each of so many nodes."""
+    """Return the name of an accelerator, with the number of nodes if there are several nodes."""
     return f"{accelerator} on each of {nodes} nodes" if nodes > 1 else accelerator
 
 
 def sentence(where: str, what: str, edge: Edge, outcomes: Outcomes, minimum: float) -> str:
-    """Return how many accelerators `what` the storage `where` feeds, with the worst shares, or what the client can."""
+    """Return a sentence that says how many accelerators named `what` the storage named `where` can feed.
+
+    The sentence includes the lowest utilization. If the client limits, the sentence says how many accelerators the
+    client can emulate.
+    """
 
     def worst(number: int) -> str:
         return outcomes[Setup(number)].worst_in_words

@@ -1,16 +1,17 @@
-"""Intervals from few runs: of a median, and of the difference of cold and warm runs that take turns.
+"""Calculate confidence intervals from few runs: for a median, and for the difference of cold and warm runs.
 
-The interval of the median is a pair of order statistics, exact for independent runs of any distribution: the k-th
-smallest and the k-th largest of n enclose the true median with probability 1 - 2 P(Bin(n, 1/2) < k) (H. A. David and
-H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k is the largest one with a probability of 90 % or more, and
-depends on n alone: the narrowest pair, chosen by the values, would enclose the median less often. Fewer than five runs
-have no such pair.
+The interval of a median reaches from the k-th smallest to the k-th largest of n values. This interval contains the true
+median with probability 1 - 2 P(Bin(n, 1/2) < k), which is exact for independent runs of any distribution (H. A. David
+and H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k is the largest number for which the probability is at
+least 90 %. k depends only on n, because an interval chosen by the values would contain the median less often. With
+fewer than five runs, no k reaches 90 %.
 
-Cells whose runs take turns (``in_turn``) have pairs: the runs of one turn. Their order changes with each turn, so that
-a machine that becomes slower or faster affects both alike. The interval is the percentile bootstrap of whole pairs (B.
-Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, Sec. 13.3): pairs are drawn with replacement, and
-the medians of each draw are taken. For five pairs it reaches from the smallest to the largest difference, which enclose
-the true median in 93.75 % of all cases (`interval_of_median`); fewer pairs have no interval.
+The difference of two cells whose runs alternate (``in_turn``) is calculated from pairs: the cold and the warm run of
+one turn. The order within a pair changes with each turn, so that a machine that becomes slower or faster affects cold
+and warm runs equally. The interval of the difference is the percentile bootstrap of whole pairs (B. Efron and R. J.
+Tibshirani, "An Introduction to the Bootstrap", 1993, Sec. 13.3): pairs are drawn with replacement, and the medians of
+each draw are calculated. For five pairs, the interval reaches from the smallest to the largest difference, which
+contains the true median in 93.75 % of all cases (`interval_of_median`). Fewer than five pairs have no interval.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from math import comb
 
 CONFIDENCE = 0.9
-# Five runs: 1 - 2 / 2^5 = 93.75 %; four runs: 87.5 %.
+# With five runs the probability is 1 - 2 / 2^5 = 93.75 %; with four runs the probability is only 87.5 %.
 FEWEST_RUNS = 5
 _DRAWS = 4000
 _TAIL = 0.025  # probability at each end of the interval
@@ -30,7 +31,7 @@ _TAIL = 0.025  # probability at each end of the interval
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """Two order statistics, and the probability that the median is between them."""
+    """A confidence interval of a median: two measured values, and the probability that the median is between them."""
 
     low: float
     high: float
@@ -38,7 +39,7 @@ class MedianInterval:
 
 
 def interval_of_median(values: Sequence[float]) -> MedianInterval | None:
-    """Return the interval of the median; None if there are too few values."""
+    """Return the confidence interval of the median, or None if there are too few values."""
     ordered, n = sorted(values), len(values)
     narrowest, tail = None, 0.0
     for k in range(1, n // 2 + 1):
@@ -51,17 +52,17 @@ def interval_of_median(values: Sequence[float]) -> MedianInterval | None:
 
 @dataclass(frozen=True)
 class MedianDifference:
-    """The difference of two medians, in seconds and as a share of the cold median."""
+    """The difference of the medians of cold and warm runs, in seconds and as a share of the cold median."""
 
     pairs: int
     cold_s: float
     warm_s: float
-    interval_s: tuple[float, float] | None  # None: too few pairs
+    interval_s: tuple[float, float] | None  # None if there are too few pairs
     share_interval: tuple[float, float] | None
 
     @property
     def seconds(self) -> float:
-        """Seconds by which the cold runs were slower than the warm ones."""
+        """Seconds by which the cold runs were slower than the warm runs."""
         return self.cold_s - self.warm_s
 
     @property
@@ -71,7 +72,7 @@ class MedianDifference:
 
     @property
     def decided(self) -> bool:
-        """Whether the whole interval is on one side of zero."""
+        """Whether the interval excludes zero, so that cold and warm runs certainly differ."""
         return self.interval_s is not None and not self.interval_s[0] <= 0 <= self.interval_s[1]
 
     def is_within(self, share: float) -> bool:
@@ -80,7 +81,10 @@ class MedianDifference:
 
 
 def median_difference(times_s: Sequence[tuple[float, float]], seed: int = 0) -> MedianDifference | None:
-    """Return the difference of pairs of cold and warm seconds; None without pairs or a positive cold median."""
+    """Return the difference of the medians of cold and warm runs; each pair in `times_s` is (cold, warm) in seconds.
+
+    Return None if there are no pairs, or if the cold median is not positive.
+    """
     if not times_s or statistics.median(cold for cold, _ in times_s) <= 0:
         return None
     cold_s, warm_s = (statistics.median(side) for side in zip(*times_s, strict=True))

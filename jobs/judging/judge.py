@@ -1,7 +1,7 @@
-"""The verdict on a cell, computed from the raw metrics of its runs and the terms of the campaign.
+"""Judge a cell from the raw metrics of its runs and the terms of the campaign.
 
-`CampaignJudge` judges the records of one campaign, for the campaign and for the analysis. For runs that other
-programs disturbed (check `quiet`), `settings_allowing` returns the limits with which they would be valid.
+`CampaignJudge` judges the records of one campaign; the campaign and the analysis use this class. For runs that other
+programs disturbed (check `quiet`), `settings_allowing` returns the limits with which these runs would be valid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from jobs.model.results import Check, Conditions, Peak, Run
 def judge_record(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     """Return a copy of a record with the verdicts on its runs and on the cell.
 
-    `peak` is the speed of the storage alone (`jobs.judging.peaks`); None if unknown.
+    `peak` is the peak speed of the storage (`jobs.judging.peaks`), or None if the peak is unknown.
 
-    A run that ended becomes valid or invalid, and gets its ``checks``. A cell becomes done, invalid or failed, with the
-    ``reason``, or unfinished if runs are missing although nothing went wrong. It stays running while its worker runs
-    and runs are missing. Raises one of `ODD_FIGURES` if metrics are missing or are no numbers.
+    A run that ended becomes valid or invalid, and gets its ``checks``. A cell becomes done, invalid or failed, and gets
+    the ``reason``. A cell becomes unfinished if runs are missing although no run failed. A cell stays running while its
+    worker runs and runs are missing. Raises one of `ODD_FIGURES` if metrics are missing or are not numbers.
     """
     runs: list[Run] = []
     limits, first = Limits(**terms["checks"]), None
@@ -50,10 +50,10 @@ def judge_record(record: Record, terms: Terms, peak: Peak | None = None) -> Reco
 def judged_run(
     run: Run, page_cache: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None
 ) -> Run:
-    """Return a run with its verdict; a failed run gets the reason why it has no metrics.
+    """Return a copy of a run with its verdict. For a failed run, the verdict says why the run has no metrics.
 
-    `page_cache` is the state of the page cache that the cell requires; `first` has the conditions of the first valid
-    measured run.
+    `page_cache` is the state of the page cache that the cell requires. `first` contains the conditions of the first
+    valid measured run of the cell.
     """
     if run["status"] == "running":
         return {**run, "reason": None, "cause": None}
@@ -67,7 +67,7 @@ def judged_run(
 
 
 def first_conditions(record: Record) -> Conditions | None:
-    """Return the conditions of the first valid measured run of a judged record; None if there is no such run."""
+    """Return the conditions of the first valid measured run of a judged record, or None if there is no such run."""
     return next(filter(None, map(_conditions, record["runs"])), None)
 
 
@@ -76,7 +76,7 @@ def _conditions(run: Run) -> Conditions | None:
 
 
 def _judge_cell(record: Record, terms: Terms) -> None:
-    """Set the checks and the status of a cell after its runs are judged."""
+    """Set the checks and the status of a cell in a record whose runs are already judged."""
     runs, valid = stopping.measured_runs(record), stopping.measured_runs(record, "valid")
     rates = stopping.rates_of_valid_runs(record)
     width_check = stopping.check_spread(rates, terms)
@@ -91,9 +91,9 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         record["status"], record["reason"] = "done", width_check["message"] if width_check and is_given_up else None
         return
     failed = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
-    bad = [run for run in failed if run["role"] == "measured"] or failed  # if only warm-ups failed: these
+    bad = [run for run in failed if run["role"] == "measured"] or failed  # warm-up runs count if only they failed
     missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
-    if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # after a bad run the worker may have given up
+    if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # a worker may give up only after a bad run
         record["status"], why = "unfinished", f"{max(missing, needed - len(valid))} more to be measured"
     else:
         record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
@@ -103,9 +103,9 @@ def _judge_cell(record: Record, terms: Terms) -> None:
 
 
 def looser_checks(terms: Terms) -> list[str]:
-    """Return the limits that are looser than those of the site, each with both values, as texts.
+    """Return a text for each limit that is looser than the site's limit; the text has the two values of the limit.
 
-    A claim of a paper cannot be tested with such a cell, because a run may be valid only due to the looser limit.
+    A cell with a looser limit cannot test a claim of a paper, because a run may be valid only due to this limit.
     """
     return list(_looser_limits(tuple(terms["checks"].items()), tuple(terms["of_site"].items())))
 
@@ -124,30 +124,34 @@ def _looser_limits(
 
 
 def last_terms(requests: Iterable[RecordedCall]) -> dict[str, Terms]:
-    """Return the terms of the last request that names a cell, by the id of the cell."""
+    """Return for each cell id the terms of the last request that names the cell."""
     with_terms = [request for request in requests if "terms" in request]
     return {cell: request["terms"] for request in with_terms for cell in request.get("cells", ())}
 
 
 class UnusableRecordError(ValueError):
-    """A record that contradicts itself, or lacks metrics that its verdict needs; the message names them."""
+    """Raised for a record that contradicts itself, or that lacks metrics that the verdict needs.
+
+    The message names the contradiction or the missing metric.
+    """
 
 
 class CampaignJudge:
-    """The judge of a campaign's records, with the terms of each request and the baselines of the storages.
+    """Judges the records of a campaign by the terms of its requests and by the baselines of the storages.
 
     Parameters
     ----------
     requests
-        The requests of ``campaign.json``. The last one that names a cell gives its terms; a cell without a request is
-        judged by the terms of its last worker, which are in its record.
+        The requests in ``campaign.json``. A cell is judged by the terms of the last request that names the cell. A cell
+        without a request is judged by the terms in its record, which its last worker used.
     baselines
         The stored records of baselines.
     terms, cells
-        The terms of a front process or a worker. They hold for each record that it needs, but for a baseline only if it
-        is one of its `cells`, so that all processes use the same speeds of the storages.
+        The terms of the running command or worker, and the ids of the cells that it measures. If `terms` is given, all
+        records are judged by these terms. Only a baseline that is not in `cells` is still judged by the terms of its
+        request, so that all processes calculate the same speeds of the storages.
 
-    Both iterables are read at the first judgement that needs them.
+    The iterables `requests` and `baselines` are read when the first judgement needs them.
     """
 
     def __init__(
@@ -160,7 +164,7 @@ class CampaignJudge:
         self._requests, self._baselines, self._terms, self._cells = requests, baselines, terms, cells
 
     def judged(self, record: Record) -> Record:
-        """Return a record with its verdicts; raise UnusableRecordError if it cannot be judged."""
+        """Return a copy of a record with its verdicts; raise UnusableRecordError if the record cannot be judged."""
         terms = self._terms or self._terms_of(record)
         try:
             return _judged_consistently(record, terms, self.peaks.of(record))
@@ -170,17 +174,20 @@ class CampaignJudge:
             raise UnusableRecordError(f"cannot be judged: {type(error).__name__} {error}") from error
 
     def bound(self, record: Record) -> Bound | None:
-        """Return the limit of the speed of a judged record; None for a baseline, or if its runs do not show it."""
+        """Return the bottleneck of the cell of a judged record.
+
+        Return None for a baseline, or if the runs lack the metrics that show the bottleneck.
+        """
         with suppress(*ODD_FIGURES):
             return bound_of_cell(record, self.peaks)
         return None
 
     @cached_property
     def peaks(self) -> Peaks:
-        """The speeds of the campaign's storages, from the finished baselines."""
+        """The peak speeds of the campaign's storages, from the finished baselines."""
         baselines = []
         for record in self._baselines:
-            with suppress(*ODD_FIGURES):  # reported when all records are read
+            with suppress(*ODD_FIGURES):  # other code reports a damaged baseline when it reads all records
                 baselines.append(_judged_consistently(record, self._terms_of(record)))
         self._baselines = ()
         return Peaks(baselines)
@@ -197,24 +204,30 @@ class CampaignJudge:
 
 
 def _judged_consistently(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
-    """Return a record with its verdicts; raise UnusableRecordError for a contradiction, or one of `ODD_FIGURES`."""
+    """Return a copy of a record with its verdicts, after a search for contradictions.
+
+    Raises UnusableRecordError for a contradiction, or one of `ODD_FIGURES` for missing metrics.
+    """
     with_verdicts = judge_record(record, terms, peak)
     for contradiction in contradictions(with_verdicts):
         raise UnusableRecordError(f"contradicts itself: {contradiction}")
     return with_verdicts
 
 
-_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # limits are proposed in tenths of a core, and in percent
+_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # proposed limits are rounded to 0.1 core and to 1 %
 
 
 def failed_quiet_checks(runs: Iterable[Run]) -> list[Check]:
-    """Return the check `quiet` of each run that failed it."""
+    """Return the failed checks named `quiet` of all runs."""
     checks_of_runs = (check for run in runs for check in run.get("checks") or ())
     return [check for check in checks_of_runs if check["rule"] == "quiet" and check["passed"] is False]
 
 
 def settings_allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
-    """Return the settings with which the failed runs would pass `quiet`; `limits` are their current limits."""
+    """Return the settings with which runs would pass the check `quiet`, as text for a command line.
+
+    `failed` are the failed checks of these runs; `limits` are the current limits.
+    """
     excesses = [excess for check in failed for excess in _excesses(check)]
     largest = {name: max(amount for key, amount in excesses if key == name) for name, _ in excesses}
     proposed = {
@@ -224,9 +237,9 @@ def settings_allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> s
 
 
 def _excesses(check: Check) -> Iterator[tuple[str, float]]:
-    """Yield the name of each limit that was exceeded, and the amount above it.
+    """Yield the name of each exceeded limit, and the amount by which the limit was exceeded.
 
-    The limit in the check already includes the processes that serve an emulated storage.
+    The limit in the check already includes the CPU use of the processes that emulate a storage.
     """
     observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
     for name in ("other_cpu", "other_device"):

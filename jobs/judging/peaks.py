@@ -1,4 +1,4 @@
-"""The speeds of storages alone, measured by baselines: the peaks with which cold runs are compared."""
+"""Find the peak speed of a storage from baselines. A cold run that is faster than the peak is suspicious."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from jobs.model.results import Peak
 from jobs.model.settings import Node
 
 KIND = "storage"
-"""The kind of the benchmark `baseline`, which measures a storage alone."""
+"""The kind of the benchmark `baseline`, which measures a storage without a training."""
 READ, RANDOM = "read", "random_read"
 BENCHMARK = "baseline"
-"""The only benchmark of that kind; the ids of its cells begin with its name."""
+"""The only benchmark of the kind `KIND`; the ids of its cells begin with this name."""
 AT_ONCE = 2
-"""Requests in flight per reader: its own one, and the read-ahead of the kernel."""
+"""Requests in flight per reader: the request of the reader, and the read-ahead of the kernel."""
 
 
 def is_baseline_id(cell: str) -> bool:
-    """Return whether an id is that of a baseline."""
+    """Return whether a cell id is the id of a baseline."""
     return cell.startswith(f"{BENCHMARK}-")
 
 
 class Peaks:
-    """The finished baselines among judged records."""
+    """The peak speeds of storages, from the finished baselines among judged records."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.baselines = [record for record in records if record["cell"]["kind"] == KIND and _is_done(record)]
@@ -36,17 +36,20 @@ class Peaks:
             self._by_host[baseline["provenance"].get("host")].append(baseline)
 
     def of(self, record: Record) -> Peak | None:
-        """Return the peak of the storage that a record read from, on the same host; None if it is unknown.
+        """Return the peak speed of the storage that the runs of a record read from, or None if the peak is unknown.
 
-        The peak is the baseline of random reads of the same data by as many readers; or else that of a whole file read
-        from start to end, which bounds only a single reader. The highest of several baselines (other engines or sizes)
-        counts. The peak of an emulated storage is at most its limit, although the kernel lets short runs be faster. If
-        a model serves the storage, the ceiling is calculated by the model, because other programs may have slowed down
-        the baseline.
+        Only baselines of the same host count. The peak is the rate of the baseline that reads the same data at random
+        places with as many readers. If there is no such baseline, the peak is the rate of a baseline that reads a whole
+        file from start to end; this rate is a limit only for a single reader. If there are several baselines (other
+        engines or sizes), the highest rate counts.
+
+        The peak of an emulated storage is at most the limit of the emulation, although the kernel lets short runs
+        exceed the limit. If a model emulates the storage, the model calculates the ceiling, because other programs may
+        have slowed down the baseline.
         """
         settings = record["cell"]["settings"]
         reads_files = record["cell"]["data"] in ("images", "files") and record["cell"]["kind"] != "program"
-        if not reads_files or "staging" in settings:  # no peak is known for two storages at once
+        if not reads_files or "staging" in settings:  # with staging, a run reads from two storages; no peak is known
             return None
         modelled = _modelled(record)
         peaks = [peak for peak in (self._measured(record), modelled or emulated_limit(record)) if peak]
@@ -57,7 +60,7 @@ class Peaks:
         return lowest
 
     def readers(self, record: Record) -> dict[int, float]:
-        """Return the median MB/s of random reads of the same data on the same storage, by the number of readers."""
+        """Return, for each number of readers, the median MB/s of random reads of the same data on the same storage."""
         baselines = [
             baseline
             for baseline in self.baselines
@@ -67,7 +70,10 @@ class Peaks:
         return {int(baseline["cell"]["settings"]["threads"]): _median(baseline) for baseline in by_rate}
 
     def sequential(self, record: Record) -> float | None:
-        """Return the MB/s of one reader of a whole file from start to end, or the limit of an emulated storage."""
+        """Return the MB/s at which one reader reads a whole file from start to end, or None if the rate is unknown.
+
+        For an emulated storage, return the limit of the emulation.
+        """
         if bound := emulated_limit(record):
             return bound["mb_per_s"]
         return max(
@@ -75,7 +81,10 @@ class Peaks:
         )
 
     def other_storages(self, record: Record) -> dict[str, tuple[Node, float]]:
-        """Return settings and MB/s of the host's other storages, by name, for the same reads by as many readers."""
+        """Return, by name, the settings and the MB/s of all other storages of the host.
+
+        The MB/s are measured by random reads of the same data with as many readers.
+        """
         threads, host = record["cell"]["settings"]["threads"], record["provenance"].get("host")
         others = [
             baseline
@@ -104,7 +113,7 @@ class Peaks:
 
 
 def _is_done(baseline: Record) -> bool:
-    """Return whether a baseline is finished and has rates of reading."""
+    """Return whether a baseline is done and has read rates."""
     with suppress(*ODD_FIGURES):
         rates = [run["read_mb_per_s"] > 0 for run in stopping.measured_runs(baseline, "valid")]
         reads = baseline["cell"]["settings"]["benchmark"]["access"] in (READ, RANDOM)
@@ -117,7 +126,7 @@ def _median(baseline: Record) -> float:
 
 
 def _peak_of(baseline: Record, *, bounded: bool) -> Peak:
-    """Return the peak that the fastest run of a baseline gives."""
+    """Return the peak speed from the fastest run of a baseline."""
     fastest = max(stopping.measured_runs(baseline, "valid"), key=lambda run: run["read_mb_per_s"])
     is_random = baseline["cell"]["settings"]["benchmark"]["access"] == RANDOM
     reads = fastest.get("requests") if is_random else None
@@ -125,27 +134,27 @@ def _peak_of(baseline: Record, *, bounded: bool) -> Peak:
 
 
 def _peak(by: str, mb_per_s: float, reads: int | None = None, *, bounded: bool = True) -> Peak:
-    """Return a peak; the ceiling of readers that are `bounded` is `AT_ONCE` times the rate."""
+    """Return a peak; with `bounded`, the peak has a ceiling of `AT_ONCE` times the rate."""
     ceiling = AT_ONCE * mb_per_s if bounded else None
     return {"by": by, "mb_per_s": mb_per_s, "ceiling_mb_per_s": ceiling, "reads": reads}
 
 
 def emulation_facts(record: Record) -> Node:
-    """Return the facts of the emulated storage of the data; empty for a real storage."""
+    """Return the facts about the emulated storage that holds the data, or an empty mapping for a real storage."""
     return (record["provenance"].get("emulated") or {}).get("storage") or {}
 
 
 def emulated_limit(record: Record) -> Peak | None:
-    """Return the limit of an emulated storage as a peak; None for a real storage, or without a limit."""
+    """Return the limit of an emulated storage as a peak, or None for a real storage or without a limit."""
     facts = emulation_facts(record)
     limit = facts.get("read_mb_per_s")
     return _peak(f"{facts['name']}, emulated", limit) if limit else None
 
 
 def _modelled(record: Record) -> Peak | None:
-    """Return the peak of an emulated storage that the worker calculated by its model; None without a model.
+    """Return the peak that the worker calculated with the model of an emulated storage, or None without a model.
 
-    The ceiling is the rate for twice as many readers, because a disk arm that chooses among more requests is faster.
+    The ceiling is the rate for twice as many readers, because a disk arm that can choose among more requests is faster.
     """
     facts = emulation_facts(record)
     if not (expected := facts.get("expected")):
@@ -155,7 +164,7 @@ def _modelled(record: Record) -> Peak | None:
 
 
 def bounds_rate(baseline: Record, record: Record, access: str) -> bool:
-    """Return whether a baseline with this access bounds the rate of a record."""
+    """Return whether the baseline measured the highest possible rate of the record's runs with this access pattern."""
     settings, baseline_settings = record["cell"]["settings"], baseline["cell"]["settings"]
     if baseline_settings["benchmark"]["access"] != access or not same_storage_and_conditions(baseline, record):
         return False
@@ -165,19 +174,19 @@ def bounds_rate(baseline: Record, record: Record, access: str) -> bool:
 
 
 def same_storage(baseline: Record, record: Record) -> bool:
-    """Return whether both records belong to the same storage on the same host."""
+    """Return whether a baseline and a record were measured on the same storage of the same host."""
     storages = [measured["cell"]["settings"]["storage"] for measured in (baseline, record)]
     return storages[0] == storages[1] and _storage_identity(baseline) == _storage_identity(record)
 
 
 def same_storage_and_conditions(baseline: Record, record: Record) -> bool:
-    """Return whether a baseline has the storage and the conditions of the record."""
+    """Return whether a baseline and a record have the same storage and the same conditions."""
     conditions = [measured["provenance"].get("conditions") for measured in (baseline, record)]
     return conditions[0] == conditions[1] and same_storage(baseline, record)
 
 
 def reads_same_data(baseline: Record, record: Record) -> bool:
-    """Return whether a baseline reads blocks of the same data at random places."""
+    """Return whether a baseline reads blocks at random places of the data that the record's runs read."""
     settings, baseline_settings = record["cell"]["settings"], baseline["cell"]["settings"]
     is_same = settings["dataset"] == baseline_settings.get("dataset")
     is_same &= record["dataset"].get("checksum") == baseline["dataset"].get("checksum")
@@ -185,7 +194,7 @@ def reads_same_data(baseline: Record, record: Record) -> bool:
 
 
 def _storage_identity(record: Record) -> tuple[object, ...]:
-    """Return the identity of a storage, independent of its name: host, device, and the limits of an emulated one."""
+    """Return the identity of a storage, independent of its name: host, device, and facts of the emulation, if any."""
     provenance, facts = record["provenance"], emulation_facts(record)
     mount = provenance.get("mount")
     source = mount.get("source") if isinstance(mount, dict) else None

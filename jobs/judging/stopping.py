@@ -1,15 +1,16 @@
-"""The number of runs that a cell still needs: those of ``runs``, and those that ``until_spread`` adds.
+"""Calculate how many runs a cell still needs: the runs that ``runs`` requires, and the runs that ``until_spread`` adds.
 
-The interval of the median (`jobs.judging.intervals`) is tested after each run, and the runs stop at the first narrow
-one. This is a sequential procedure: one of many intervals is narrow by chance, so the last interval encloses the median
-less often than its confidence (Y. S. Chow and H. Robbins, Ann. Math. Statist. 36, 1965, prove the confidence for a
-mean, and only for very narrow intervals). In 4,000 simulated cells with until_spread=0.01 it enclosed the median in 93,
-91, 88 and 92 % (normal noise: 0.3, 0.5, 1 and 2 %). The procedure bounds the width, not the error of the median;
-`max_runs` bounds the number of tests.
+With ``until_spread``, the confidence interval of the median (`jobs.judging.intervals`) is calculated after each run. No
+further run is added when the interval is narrow enough for the first time. One of many intervals can be narrow by
+chance, so the last interval contains the true median less often than its confidence says. (Y. S. Chow and H. Robbins,
+Ann. Math. Statist. 36, 1965, prove the confidence only for a mean and for very narrow intervals.) In 4,000 simulated
+cells with until_spread=0.01, the last interval contained the median in 93, 91, 88 and 92 % of the cells, for normal
+noise of 0.3, 0.5, 1 and 2 %. So ``until_spread`` limits the width of the interval, but not the error of the median;
+`max_runs` limits the number of calculated intervals.
 
-With ``profile.compare=true`` each measured run is paired with a run without the profile, directly before or after it.
-The order changes from pair to pair, so that a machine that becomes slower or faster favours neither. Runs without the
-profile have a role of their own and do not count for the cell's median.
+With ``profile.compare=true``, each measured run is paired with a run without the profile, directly before or after the
+measured run. The order changes from pair to pair, so that a machine that becomes slower or faster affects the runs with
+and without the profile equally. Runs without the profile have another role and do not count for the median of the cell.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jobs.model.results import Check, ReasonOfAddedRun, Role, Run
 from jobs.model.settings import Settings
 
 UNPROFILED: Final = "unprofiled"
-"""The role of a run without the profile that its cell requires."""
+"""The role of a run that is made without a profile, although the cell requires a profile."""
 
 
 def adds_runs(terms: Terms) -> bool:
@@ -35,16 +36,16 @@ def adds_runs(terms: Terms) -> bool:
 
 
 def most_runs(terms: Terms) -> int:
-    """Return the largest number of valid measured runs of a cell."""
+    """Return the largest number of valid measured runs that a cell can get."""
     required = terms["runs"] - terms["warmup_runs"]
     return max(required, terms["max_runs"] - terms["warmup_runs"]) if adds_runs(terms) else required
 
 
 def owed_runs(record: Record | None, terms: Terms) -> int:
-    """Return the number of measured runs that ``runs`` requires and the cell lacks.
+    """Return how many measured runs a cell lacks of the number that ``runs`` requires.
 
-    An invalid run counts if the cell is done, and is repeated otherwise. A pair of runs (`profile_pairs`) with a
-    missing run is repeated as a whole.
+    The invalid runs of a done cell count as measured, and the invalid runs of any other cell are repeated. If one run
+    of a pair (`profile_pairs`) is missing, the whole pair is repeated.
     """
     required = terms["runs"] - terms["warmup_runs"]
     if record is None:
@@ -55,19 +56,22 @@ def owed_runs(record: Record | None, terms: Terms) -> int:
 
 
 def missing_runs(record: Record | None, terms: Terms) -> int:
-    """Return the least number of runs still needed: those of ``runs``, else 1 if ``until_spread`` adds one."""
+    """Return the smallest number of runs that a cell still needs.
+
+    This is the number of missing runs of ``runs``, or 1 if only ``until_spread`` adds a run.
+    """
     return owed_runs(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
 
 
 def most_missing_runs(record: Record | None, terms: Terms) -> int:
-    """Return the largest number of measured runs that may still be needed, if ``until_spread`` adds all it can."""
+    """Return the number of runs that a cell still needs if ``until_spread`` adds as many runs as allowed."""
     missing = missing_runs(record, terms)
     room = most_runs(terms) - (len(measured_runs(record, "valid")) if record else 0)
     return max(missing, room) if missing else 0
 
 
 def reason_to_add(record: Record, terms: Terms) -> ReasonOfAddedRun | None:
-    """Return why ``until_spread`` adds a run to a cell; None if it adds no run."""
+    """Return the reason why ``until_spread`` adds a run to a cell, or None if ``until_spread`` adds no run."""
     valid_rates = rates_of_valid_runs(record)
     if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _is_wide(valid_rates, terms):
         return None
@@ -82,12 +86,12 @@ def reason_to_add(record: Record, terms: Terms) -> ReasonOfAddedRun | None:
 
 
 def rates_of_valid_runs(record: Record) -> list[float]:
-    """Return the rates of the valid measured runs: in images/s, or in MB/s for a baseline."""
+    """Return the rates of the valid measured runs, for example in images/s, or in MB/s for a baseline."""
     return [rate for run in measured_runs(record, "valid") if (rate := checks.judged_rate(run)) is not None]
 
 
 def measured_runs(record: Record, status: str | None = None) -> list[Run]:
-    """Return the measured runs (no warm-ups) with this status; None: all."""
+    """Return the measured runs with this status, or all measured runs if `status` is None; warm-ups are left out."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
@@ -97,15 +101,16 @@ def has_pairs(settings: Settings, terms: Terms) -> bool:
 
 
 def next_pair_roles(record: Record) -> list[Role]:
-    """Return the roles of the next pair."""
+    """Return the roles of the two runs of the next pair, in their order."""
     is_reversed = sum(run["role"] == "measured" for run in record["runs"]) % 2
     return [UNPROFILED, "measured"] if is_reversed else ["measured", UNPROFILED]
 
 
 def profile_pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]:
-    """Return the pairs (measured run, run without the profile) in which both have this status; None: any.
+    """Return the pairs (measured run, run without the profile) whose two runs have this status.
 
-    If a pair was repeated, its later runs count; the earlier ones belong to another session of a worker.
+    If `status` is None, return all complete pairs. If a pair was repeated, only its later runs count, because the
+    earlier runs were made in another session of a worker.
     """
     runs_of_pair: dict[int, dict[str, Run]] = defaultdict(dict)
     for run in record["runs"]:
@@ -116,7 +121,7 @@ def profile_pairs(record: Record, status: str | None = "valid") -> list[tuple[Ru
 
 
 def profile_cost(record: Record) -> ProfileCost | None:
-    """Return the time that the profile added, as a share of the wall time; None if no pair is valid."""
+    """Return the slowdown by the profile as a share of the wall time, or None if no pair is valid."""
     shares = [profiled["wall_s"] / plain["wall_s"] - 1 for profiled, plain in profile_pairs(record)]
     if not shares:
         return None
@@ -124,13 +129,13 @@ def profile_cost(record: Record) -> ProfileCost | None:
 
 
 def cost_in_words(cost: ProfileCost) -> str:
-    """Return the cost as a text for people."""
+    """Return the slowdown by a profile as a readable text."""
     low, high, median = (f"{cost[key]:+.2%}" for key in ("min", "max", "median"))
     return f"{median} of wall time (median of {cost['pairs']} pairs of runs, {low} to {high})"
 
 
 def pairs_of_turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:
-    """Return the pairs (cold, warm) of valid measured runs of one turn, in the order of the turns."""
+    """Return for each turn the pair (cold run, warm run), if the two measured runs are valid, in the order of turns."""
     cold_runs, warm_runs = (
         {run["pair"]: run for run in measured_runs(record, "valid") if "pair" in run} for record in (cold, warm)
     )
@@ -138,7 +143,7 @@ def pairs_of_turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:
 
 
 def check_spread(rates: Sequence[float], terms: Terms) -> Check | None:
-    """Return the check ``until_spread`` of a cell; None without that setting."""
+    """Return the check ``until_spread`` of a cell, or None if the setting ``until_spread`` is null."""
     if not adds_runs(terms):
         return None
     median_interval, width = interval_of_median(rates), _width(rates)
@@ -165,6 +170,6 @@ def _is_wide(rates: Sequence[float], terms: Terms) -> bool:
 
 
 def _width(rates: Sequence[float]) -> float | None:
-    """Return the width of the interval as a share of the median."""
+    """Return the width of the confidence interval as a share of the median, or None for too few rates."""
     median_interval = interval_of_median(rates)
     return (median_interval.high - median_interval.low) / statistics.median(rates) if median_interval else None

@@ -1,4 +1,4 @@
-"""The time use of a run or of any program as numbers, and the known speed of its storage."""
+"""Calculate how a run or a program used its time, and how fast its storage is known to be."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from jobs.model.record import Record
 from jobs.model.results import Run
 
 MANY_READERS = 8
-"""Least number of readers that shows a maximum: if half as many are at most `FLAT` times slower, more do not help."""
+"""Smallest number of readers that can show the maximum rate of a storage.
+
+The rate of so many readers is the maximum if it is less than `FLAT` times the rate of half as many readers.
+"""
 FLAT = 1.1
-_TICK_S = 0.01  # longest tick of the kernel, which counts a device as busy for a whole tick per short request
-_FEWEST_LOOKS = 20  # least number of samples of threads with work for a share
+_TICK_S = 0.01  # longest tick of the kernel; the kernel counts a device as busy for a whole tick per short request
+_FEWEST_LOOKS = 20  # smallest number of samples of threads from which a share is calculated
 
 
 class StorageSpeed(NamedTuple):
-    """The known speed of a storage; None: unknown."""
+    """The known speed of a storage; a value is None if it is unknown."""
 
     at_most: float | None = None  # largest MB/s for any number of readers
-    to_more: float | None = None  # MB/s for more readers than the run had
-    readers: int | None = None  # number of these readers
+    to_more: float | None = None  # MB/s for a larger number of readers than the run had
+    readers: int | None = None  # the larger number of readers to which `to_more` belongs
 
 
 UNKNOWN = StorageSpeed()
@@ -36,31 +39,31 @@ class StepTimes:
     """The steps of a training; times are in seconds, summed over all steps."""
 
     number: int
-    waiting_s: float  # waiting for input
-    first_s: float  # the part for the first batch, which no prefetch can avoid
+    waiting_s: float  # time of waiting for input
+    first_s: float  # the part of `waiting_s` for the first batch, which prefetching cannot avoid
     compute_s: float
-    saving_s: float = 0.0
+    saving_s: float = 0.0  # time of saving checkpoints
     ahead: bool = False  # whether batches are prefetched
-    on_processors: bool = False  # whether processors compute the steps
-    batch: int = 1  # images
+    on_processors: bool = False  # whether CPUs compute the steps
+    batch: int = 1  # number of images in a batch
 
     @property
     def each_s(self) -> tuple[float, float]:
-        """Return the seconds of waiting and of computing of a step (without the first one's wait)."""
+        """Return the mean seconds of waiting and of computing per step, without the wait for the first batch."""
         waited_s = (self.waiting_s - self.first_s) / max(1, self.number - 1)
         return waited_s, self.compute_s / max(1, self.number)
 
     @property
     def late(self) -> float:
-        """Return the share of waiting in a step after the first one."""
+        """Return the share of the time of a step that is spent on waiting; the first step does not count."""
         waited_s, computed_s = self.each_s
         return waited_s / (waited_s + computed_s) if waited_s + computed_s else 0.0
 
     def batch_s(self, threads: int) -> float:
-        """Return the seconds to make a batch if the pipeline never has to wait.
+        """Return the seconds that the pipeline needs to make a batch if it never has to wait.
 
-        Without prefetch the map reads `threads` images ahead while the step computes; the waiting time does not include
-        them.
+        Without prefetch, the `map` stage reads `threads` images in advance while the step computes. The waiting time
+        does not include the reading of these images.
         """
         waited_s, computed_s = self.each_s
         if self.ahead or threads >= self.batch:
@@ -70,29 +73,29 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class TimeUse:
-    """The time use of a run, of the medians of runs, or of any observed program; None means unknown.
+    """The use of time by a run, by the median of several runs, or by any observed program; None means unknown.
 
     Attributes
     ----------
     elapsed_s, start_s
-        Seconds of observation, and the part before the work began, in which one thread prepares it.
+        Seconds of observation; the part of these seconds in which one thread prepares the work.
     cpu_s, cores, others
-        CPU seconds of the run itself; processors that it may use, without a quota; mean number of processors that other
-        programs used, on this machine or on its host.
+        CPU seconds of the run itself; number of CPUs that the run may use if no quota applies; mean number of CPUs that
+        other programs used, on this machine or on its hypervisor.
     serving
-        Mean number of processors that served its emulated storage; not part of `others`.
+        Mean number of CPUs that the emulation of the storage used; not included in `others`.
     quota, throttled_s, io_limit
-        A CPU quota, and the seconds for which it stopped threads; the largest share of a limit on reads and writes that
-        the run reached.
+        CPU quota in CPUs; seconds for which the quota stopped threads; largest share of a limit on reads and writes
+        that the run reached.
     threads, decodes
-        Number of parallel calls; whether they decode what they read.
+        Number of parallel calls that read; whether these calls also decode images.
     storage_busy_s, storage_exact, storage_share
-        Largest possible seconds in which the storage had requests of the run, and whether they are exact; share of the
-        threads with work that waited for the storage.
+        Upper limit of the seconds in which the storage had requests of the run; whether these seconds are exact; share
+        of the threads with work that waited for the storage.
     ready_share
-        Share of the threads with work that ran, or waited only for a processor.
+        Share of the threads with work that were running or waited only for a CPU.
     read_mb, given
-        MB read, and the known speed of the storage.
+        Number of MB that the run read; known speed of the storage.
     """
 
     elapsed_s: float
@@ -116,17 +119,17 @@ class TimeUse:
 
     @property
     def within_quota(self) -> bool:
-        """Return whether a quota allows the run fewer processors than the machine has."""
+        """Return whether a quota allows the run fewer CPUs than `cores`."""
         return self.allowed < self.cores
 
     @property
     def allowed(self) -> float:
-        """Return the number of processors that the quota allows."""
+        """Return the number of CPUs that the run may use under the quota."""
         return self.cores if self.quota is None else min(self.cores, self.quota)
 
     @property
     def free_cores(self) -> float:
-        """Return the number of processors that the quota and other programs left to the run."""
+        """Return the number of CPUs that were available to the run beside the quota and other programs."""
         used_by_others = 0.0 if self.within_quota else max(0.0, self.others + self.serving)
         return max(self.allowed - used_by_others, min(1.0, self.allowed))
 
@@ -139,25 +142,26 @@ class TimeUse:
 
     @property
     def making_cpu_s(self) -> float:
-        """Return the CPU seconds for input; for a training on processors they include the training."""
+        """Return the CPU seconds for preparing input; if CPUs compute the steps, the training time is included."""
         return max(0.0, self.cpu_s - self.start_s)
 
     @property
     def busy(self) -> float:
-        """Return the share of its free processors that the run used while input was prepared."""
+        """Return the share of the available CPUs that the run used while input was prepared."""
         return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
 
 
 def time_use(record: Record, peaks: Peaks | None = None) -> TimeUse | None:
-    """Return the time use of the runs of a judged record, as medians; None if no run has metrics.
+    """Return how the runs of a judged record used their time, as medians, or None if no run has metrics.
 
-    The runs are the valid measured ones, or else the invalid ones. Raises one of `jobs.model.record.ODD_FIGURES`.
+    Only the valid measured runs count; without a valid run, the invalid measured runs count. Raises one of
+    `jobs.model.record.ODD_FIGURES` if metrics are missing.
     """
     runs = runs_with_metrics(record)
     if not runs:
         return None
     settings, provenance, kind = record["cell"]["settings"], record["provenance"], record["cell"]["kind"]
-    # The threads of a user's program (`jobs.benchmarks.command`) and their work are unknown, and it has no start time.
+    # For a user's program (`jobs.benchmarks.command`), the threads, their work and the start time are unknown.
     is_program = kind == "program"
     threads = None if is_program else settings.get("threads")
     quota = min(metric_values(runs, "quota_cores"), default=None)
@@ -196,24 +200,24 @@ _MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s",
 
 
 def runs_with_metrics(record: Record) -> Sequence[Run]:
-    """Return the valid measured runs; if there are none, the invalid measured runs with metrics."""
+    """Return the valid measured runs or, without a valid run, the invalid measured runs that have metrics."""
     valid = stopping.measured_runs(record, "valid")
     return valid or [run for run in stopping.measured_runs(record, "invalid") if "elapsed_s" in run]
 
 
 def metric_values(runs: Sequence[Any], name: str) -> list[float]:
-    """Return the values of a metric, one per run that has it."""
+    """Return the values of a metric, with one value for each run that has the metric."""
     return [float(value) for run in runs if type(value := run.get(name)) in _NUMBERS]
 
 
 def storage_speed(record: Record, peaks: Peaks) -> StorageSpeed:
-    """Return the known speed of the storage of a cell: its maximum, and the rate of more readers.
+    """Return the known speed of the storage of a cell: the maximum rate, and the rate for more readers.
 
     The maximum is the limit of an emulated storage, or the highest baseline if twice as many readers were not faster.
-    For a storage with a model, the worker has calculated the rate of twice as many readers.
+    If a model emulates the storage, the worker has calculated the rate for twice as many readers with the model.
     """
     settings = record["cell"]["settings"]
-    if "staging" in settings:  # it uses two storages at once
+    if "staging" in settings:  # with staging, a cell reads from two storages at the same time
         return UNKNOWN
     limit, threads = emulated_limit(record), int(settings.get("threads") or 1)
     rates = peaks.readers(record) if record["cell"]["data"] == "images" else {}
@@ -238,7 +242,10 @@ def _median(values: Any) -> float | None:
 
 
 def _model_busy_s(run: Run, record: Record) -> float | None:
-    """Return the seconds in which the model of an emulated storage had a request, by the count of its server."""
+    """Return the seconds in which the model of an emulated storage had a request, as its server process counted.
+
+    Return None if no model emulates the storage.
+    """
     served: Mapping[str, Any] = (
         run["served"].get(str(emulation_facts(record).get("name")), {}) if "served" in run else {}
     )
@@ -246,17 +253,21 @@ def _model_busy_s(run: Run, record: Record) -> float | None:
 
 
 def _is_exact(run: Run, record: Record) -> bool:
-    """Return whether the busy time of the storage is exact: its model counted it, or there are few requests.
+    """Return whether the busy time of the storage is exact: a model counted the time, or there were few requests.
 
-    The kernel counts a device as busy for each whole tick in which it gets a request. For requests one after the other,
-    the sum of their times is known, too, and smaller (`jobs.observe.counters`).
+    Many requests make the kernel's count inexact, because the kernel counts a device as busy for the whole tick in
+    which the device gets a request. If requests come one after the other, the sum of their durations is known as well;
+    this sum is smaller than the count of ticks (`jobs.observe.counters`).
     """
     requests = sum(use["reads"] + use["writes"] for use in (run.get("device_use") or ())[:1])
     return _model_busy_s(run, record) is not None or requests * _TICK_S <= run["elapsed_s"]
 
 
 def _storage_busy_s(run: Run, record: Record) -> float | None:
-    """Return the seconds in which the data's device had requests of the run, in proportion to the run's bytes."""
+    """Return the seconds in which the device of the data had requests of the run, or None if unknown.
+
+    The busy time of the device is divided between the run and other programs in proportion to their bytes.
+    """
     if (modelled := _model_busy_s(run, record)) is not None:
         return modelled
     uses = run.get("device_use")
@@ -269,7 +280,10 @@ def _storage_busy_s(run: Run, record: Record) -> float | None:
 
 
 def thread_shares(runs: Sequence[Run]) -> tuple[float | None, float | None]:
-    """Return the shares of threads with work that were ready to run, and that waited for storage (all samples)."""
+    """Return two shares of the threads with work: the threads ready to run, and the threads that waited for storage.
+
+    The shares are calculated over the samples of all runs. They are None if there are too few samples.
+    """
     counts = [run["waits"]["threads"] for run in runs if (run.get("waits") or {}).get("error", "") is None]
     ready, waiting = (sum(states.get(state, 0) for states in counts) for state in ("running", "storage"))
     total = ready + waiting + sum(states.get(state, 0) for states in counts for state in disturbances.DELAYS)

@@ -1,1 +1,1 @@
-"""Declarations of all values that cross a boundary: settings, requests, results, records and work lists."""
+"""Declare the types of all values that are stored or sent: settings, requests, results, records and work lists."""

@@ -1,4 +1,4 @@
-"""Print the JSON Schema of ``record.json``, as the model declares it.
+"""Print the JSON Schema of ``record.json``, made from the types that `jobs.model.record` declares.
 
 python -m jobs.model > docs/reference/record.schema.json
 """
@@ -14,11 +14,11 @@ import msgspec
 from jobs.model.record import SCHEMA, Record
 
 OF_VERDICTS = ("checks", "looser_checks", "profile_cost", "reason", "cause")
-"""Keys of a judged record that are not stored."""
+"""Keys that a judged record has in memory but not in the file ``record.json``."""
 
 
 def schema_lines() -> Iterator[str]:
-    """Yield the lines of the schema, one per property, so that changes are easy to see."""
+    """Yield the lines of the schema, with one line per property, so that a diff shows each changed property."""
     schema = msgspec.json.schema(Record)
     yield '{"$schema": "https://json-schema.org/draft/2020-12/schema",'
     yield f' "title": "record.json, schema {SCHEMA}",'
@@ -28,7 +28,7 @@ def schema_lines() -> Iterator[str]:
     for number, (name, kind) in enumerate(kinds, 1):
         end = "," * (number < len(kinds))
         if "description" in kind:
-            kind["description"] = inspect.cleandoc(kind["description"])  # as Python 3.13 does
+            kind["description"] = inspect.cleandoc(kind["description"])  # Python 3.13 removes the indentation itself
         if "enum" in kind:
             yield f"  {json.dumps(name)}: {json.dumps(kind)}{end}"
             continue

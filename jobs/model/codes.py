@@ -1,9 +1,9 @@
-"""Codes for states, waits and ends, with their parameters, and the sentence of each code.
+"""Define the codes for states, waits and ends, the parameters of every code, and the sentence of every code.
 
-They are in records, in the files of workers and in messages between processes. A branch tests a code and never the text
-of a sentence. A sentence is made where it is shown, from the text of the code.
+The codes are stored in records and in the files of workers, and are sent between processes. The code of this project
+compares codes and never the text of sentences. A sentence is made from a code only when a command shows the sentence.
 
-Annotations are evaluated in this module, because `jobs.model.reading` checks files against them.
+The annotations in this module are evaluated at run time, because `jobs.model.reading` checks files against these types.
 """
 
 import signal
@@ -14,53 +14,53 @@ from jobs.model.reading import Amount, Count
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `python -m campaign`; `meaning` is the text in help and documentation."""
+    """The exit codes of `python -m campaign`; help texts and documentation show the attribute `meaning`."""
 
     def __new__(cls, code: int, meaning: str) -> Self:
-        """Make a member with the number as its value, and its meaning."""
+        """Make a member from the number of an exit code and the meaning of the code."""
         member = int.__new__(cls, code)
         member._value_, member.meaning = code, meaning
         return member
 
     meaning: str
 
-    DONE = 0, "all cells done and valid"
-    NOT_DONE = 1, "some cell failed or invalid"
+    DONE = 0, "all cells are done and valid"
+    NOT_DONE = 1, "a cell failed or is invalid"
     USAGE = 2, "wrong configuration or usage"
-    ENVIRONMENT = 3, "the environment cannot run it"
-    SCHEDULER = 4, "the scheduler refused"
+    ENVIRONMENT = 3, "the environment cannot run the campaign"
+    SCHEDULER = 4, "the scheduler refused a request"
     INTERRUPTED = 130, "interrupted"
-    READER_ENDED = 141, "the reader of the output (head) ended"
+    READER_ENDED = 141, "the program that reads the output (for example head) ended"
 
 
 class _CodeWithText(StrEnum):
-    """A code with its sentence, in which braces enclose the names of parameters."""
+    """A code with the template of a sentence; the template has the names of parameters in braces."""
 
     text: str
 
     def __new__(cls, code: str, text: str = "") -> Self:
-        """Make a member with the code as its value, and its sentence."""
+        """Make a member from a code and the template of the sentence."""
         member = str.__new__(cls, code)
         member._value_, member.text = code, text
         return member
 
 
 class CellState(StrEnum):
-    """The state of a cell, in the order of `status`."""
+    """The states of a cell, in the order in which `python -m campaign status` lists the states."""
 
     RUNNING = "running"
-    QUEUED = "queued"  # a job or a worker has it, but has not begun it
-    INTERRUPTED = "interrupted"  # its worker was ended from outside
+    QUEUED = "queued"  # a job or a worker will measure the cell, but has not begun the cell
+    INTERRUPTED = "interrupted"  # another program or a user ended the worker of the cell
     FAILED = "failed"
     INVALID = "invalid"
-    DAMAGED = "damaged"  # its record is damaged
-    UNFINISHED = "unfinished"  # runs are missing, although nothing went wrong
-    PLANNED = "planned"  # nothing is measured, and no worker has it
+    DAMAGED = "damaged"  # the record of the cell is damaged
+    UNFINISHED = "unfinished"  # runs are missing, although no run failed
+    PLANNED = "planned"  # no run is measured, and no job or worker will measure the cell
     DONE = "done"
 
 
 class JobEnd(StrEnum):
-    """How a worker ended: Slurm's final states of a job, then those of this program."""
+    """The ways in which a worker can end: Slurm's final job states, then three states of this program."""
 
     BOOT_FAIL = "BOOT_FAIL"
     CANCELLED = "CANCELLED"
@@ -74,25 +74,25 @@ class JobEnd(StrEnum):
     RECONFIG_FAIL = "RECONFIG_FAIL"
     REVOKED = "REVOKED"
     TIMEOUT = "TIMEOUT"
-    LOST = "LOST"  # no source knows the job
-    GONE = "GONE"  # a process of this machine has ended
+    LOST = "LOST"  # Slurm no longer knows the job
+    GONE = "GONE"  # the worker process on this machine ended without a report
     ERROR = "ERROR"  # the worker reported an error
 
 
 class WorkerEnd(TypedDict, total=False):
-    """The end of a worker, as Slurm or the worker itself reports it."""
+    """The end of a worker, as Slurm or the worker itself reports the end."""
 
     code: Required[JobEnd]
     exit: Count
     signal: Count
     node: str
-    by: str  # the command that cancelled it
-    words: str  # the last line of its log with the path, or the message of its error
-    cure: str  # the cure of its error
+    by: str  # the command that cancelled the worker
+    words: str  # the last line of the worker's log and the path of the log, or the worker's error message
+    cure: str  # what the user can do against the error of the worker
 
 
 class RunEnd(_CodeWithText):
-    """The reason why a run has no metrics; `words` is the text after the colon of a sentence."""
+    """The reasons why a run has no metrics; in the sentence, the parameter `words` follows after a colon."""
 
     EXITED = "exited", "ended with exit code {number}"
     KILLED = "killed", "killed by signal {number} ({name})"
@@ -112,13 +112,13 @@ class RunEnd(_CodeWithText):
     LARGE_RESULT = "large_result", "its result has {number:,} bytes of JSON, and {limit:,} are allowed"
     ODD_METRICS = "odd_metrics", "its metrics are wrong"
     LOG_ELSEWHERE = "log_elsewhere", "refused"
-    PROGRAM = "program"  # the user's program failed, or could not be started
+    PROGRAM = "program"  # the user's program failed, or could not start
     NO_DATA = "no_data"
     TOO_FEW_CPUS = (
         "too_few_cpus",
         (
-            "threads={threads} and the job may use {cpus:g} CPUs; cluster.cpus_per_task={threads}, or "
-            "cluster.oversubscribe=true to measure it so"
+            "threads={threads} and the job may use {cpus:g} CPUs; set cluster.cpus_per_task={threads}, or set "
+            "cluster.oversubscribe=true to measure with fewer CPUs than threads"
         ),
     )
     STORAGE_MOVED = "storage_moved"
@@ -130,31 +130,35 @@ class RunEnd(_CodeWithText):
 
 
 class End(TypedDict, total=False):
-    """The reason why a run has no metrics, with the parameters of its sentence."""
+    """The reason why a run has no metrics, with the parameters for the sentence of the code."""
 
     code: Required[RunEnd]
-    rank: Count  # the first rank that ended so
-    number: Count  # exit code, signal, or bytes
-    limit: Count  # of the number of bytes
+    rank: Count  # the first rank that ended for this reason
+    number: Count  # an exit code, a signal, or a number of bytes
+    limit: Count  # the largest allowed number of bytes
     seconds: Amount
     threads: Count
     cpus: Amount
     words: str  # text of a log or an error
-    late: str  # the rank for which the others waited
-    worker: WorkerEnd  # if its end is known
+    late: str  # text that names the rank for which the other ranks waited
+    worker: WorkerEnd  # missing if the end of the worker is unknown
 
 
 REFUSALS = frozenset({RunEnd.NO_DATA, RunEnd.TOO_FEW_CPUS, RunEnd.STORAGE_MOVED, RunEnd.NOT_EMULATED})
-"""Ends of a run that did not begin and would end in the same way again."""
+"""The reasons for which a run did not begin; a new attempt would fail for the same reason."""
 OF_OTHERS = frozenset({RunEnd.RANK_FAILED, RunEnd.RANKS_PARTED})
-"""Ends of a rank after another rank has failed."""
+"""The reasons for which a rank ends after another rank has failed."""
 OUT_OF_TIME = frozenset({RunEnd.TIMED_OUT, RunEnd.UNKILLABLE})
 INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEnd.REVOKED, JobEnd.GONE})
-"""Ends of a worker by an external cause; its cells are interrupted. After other ends they are failed."""
+"""The ends of a worker that have an external cause. After such an end, the cells of the worker are interrupted; after
+any other end, the cells are failed."""
 
 
 def run_end_sentence(end: End) -> str:
-    """Return why a run has no metrics; raise LookupError or ValueError if a parameter is missing or invalid."""
+    """Return the sentence that says why a run has no metrics.
+
+    Raises LookupError or ValueError if a parameter of the sentence is missing or invalid.
+    """
     worker_text = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
     name = signal.Signals(end["number"]).name if end["code"] == RunEnd.KILLED else ""
     text = RunEnd(end["code"]).text.format_map({**end, "worker": worker_text, "name": name})
@@ -165,20 +169,20 @@ def run_end_sentence(end: End) -> str:
 
 
 def worker_sentence(end: WorkerEnd) -> str:
-    """Return how a worker ended: its own message if there is one, else Slurm's state with the last line of its log."""
+    """Return how a worker ended: the worker's error message, or Slurm's job state and the last line of the log."""
     code, words = end["code"], end.get("words", "")
     if code == JobEnd.ERROR:
         return f"{words} ({end['cure']})" if end.get("cure") else words
     parts = {"by": " by `{}`", "exit": ", exit code {}", "signal": ", signal {}", "node": " on {}"}
     details = "".join(text.format(end[key]) for key, text in parts.items() if end.get(key))  # type: ignore[literal-required]
-    text = "its worker ended before it was over" if code == JobEnd.GONE else f"Slurm: {code}{details}"
+    text = "the worker ended before the cell was complete" if code == JobEnd.GONE else f"Slurm: {code}{details}"
     if code == JobEnd.LOST:
-        text += ": Slurm no longer knows the job (cancelled while it waited, or the controller lost its state)"
+        text += ": Slurm no longer knows the job (a pending job was cancelled, or the controller lost its state)"
     return f"{text}; {words}" if words else text
 
 
 class Waiting(_CodeWithText):
-    """What a worker, or a job before its start, waits for."""
+    """The things for which a worker, or a Slurm job before its start, can wait."""
 
     LOCK = "lock", "{words}, held by {holder}"
     DEVICE = "device", "the device {words}, held by {holder}"
@@ -194,17 +198,20 @@ class Waiting(_CodeWithText):
 
 
 class Wait(TypedDict, total=False):
-    """A wait, with the parameters of its sentence."""
+    """A wait of a worker or of a job, with the parameters for the sentence of the code."""
 
     code: Required[Waiting]
     words: str  # path of a lock, name of a device, the scheduler's reason, or what disturbed the runs
-    holder: str
-    seconds: Amount  # longest duration
-    allowing: str  # settings that would let disturbed runs count
-    now: str  # the part that changes all the time
+    holder: str  # who has the lock or the device
+    seconds: Amount  # longest duration of the wait
+    allowing: str  # settings that would make disturbed runs valid
+    now: str  # latest observation during the wait; changes all the time
 
 
 def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
-    """Return what is waited for; with `lasting`, without the part that changes all the time."""
+    """Return the sentence that says what a worker or a job waits for.
+
+    With `lasting`, the sentence leaves out the latest observation, which changes all the time.
+    """
     text = Waiting(wait["code"]).text.format_map(wait)
     return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"

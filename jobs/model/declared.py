@@ -1,4 +1,8 @@
-"""Declarations of settings: a field of a Struct has type, range and default, its `Setting` has the texts."""
+"""Read the declarations of settings from Structs.
+
+A field of a Struct declares the type, the range and the default of a setting. The `Setting` in the annotation of the
+field declares the help text and the unit.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +17,35 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 
 MISSING: Any = "???"
-"""The default of a setting without a default: a choice, the site or the user must give a value."""
+"""Marks a setting that has no default: a choice, the site or the user must give a value."""
 
 
 class Setting(NamedTuple):
-    """The texts of a setting; its field has the type, the range (``msgspec.Meta``) and the default."""
+    """The help text and other facts of a setting that the type of the field cannot express."""
 
-    help: str  # a noun phrase in lower case; for a choice with the meaning of each word
-    unit: str = ""  # of a number, for example ``seconds``
-    smoke: Any = None  # the default with ``+size=smoke``; None: the same default
-    cell: bool = True  # whether it is part of a cell's id
+    help: str  # a noun phrase in lower case; if the setting is a choice, the text explains every legal word
+    unit: str = ""  # the unit of a number, for example ``seconds``
+    smoke: Any = None  # the default for ``+size=smoke``; None: the normal default
+    cell: bool = True  # whether the value is part of the id of a cell
 
 
 class Keys(msgspec.Struct, forbid_unknown_fields=True):
-    """The settings of one node."""
+    """The settings of one node of the configuration."""
 
 
 @dataclass(frozen=True)
 class DeclaredSetting:
-    """A setting as its Struct declares it."""
+    """A setting with everything that the field of its Struct declares."""
 
     name: str
     type: Any
     default: Any
     setting: Setting
-    bounds: tuple[float, float] | None  # the smallest and the largest legal number
-    words: tuple[str, ...]  # the legal words; empty if the setting is no choice
-    scalar: type  # `int`, `float`, `bool` or `str`; `list`, or `dict` of nodes by name
-    items: type  # the type of the items of a list; else as `scalar`
-    node: type[Keys] | None  # the type of a node, or of the nodes of a mapping; None for a value
+    bounds: tuple[float, float] | None  # the smallest and the largest legal number; None if there is no range
+    words: tuple[str, ...]  # the legal words of a choice; empty if the setting is not a choice
+    scalar: type  # `int`, `float`, `bool` or `str`; `list`; or `dict` for nodes by name
+    items: type  # the type of the items of a list; equal to `scalar` if the setting is not a list
+    node: type[Keys] | None  # the type of a node, or of the nodes of a mapping; None if the setting is a plain value
 
     @property
     def nullable(self) -> bool:
@@ -50,12 +54,12 @@ class DeclaredSetting:
 
     @property
     def legal_type(self) -> str:
-        """Return the legal type of a value as text."""
+        """Return a description of the legal type, for example "whole number"."""
         return _EXAMPLES.get(self.scalar, _KINDS[self.scalar])
 
     @property
     def legal(self) -> str:
-        """Return the legal values as text, a range with its unit."""
+        """Return a description of the legal values, for example "1 to 1,024 nodes, or null"."""
         null = ", or null" if self.nullable else ""
         if self.bounds:
             smallest, largest = map(plain_number, self.bounds)
@@ -63,9 +67,9 @@ class DeclaredSetting:
         return (", ".join(self.words) or self.legal_type) + null
 
     def read(self, value: Any) -> Any:
-        """Return a value in the type of the setting: 1 becomes ``1.0`` for a float and ``"1"`` for a text.
+        """Convert a value to the type of the setting: 1 becomes ``1.0`` for a float and ``"1"`` for a text.
 
-        Raises ValueError with two arguments: what is wrong with the value, and the cure.
+        Raises ValueError with two arguments: what is wrong with the value, and what the user can do.
         """
         try:
             return msgspec.to_builtins(msgspec.convert(self._cast(value), self.type))
@@ -91,12 +95,12 @@ _EXAMPLES = {list: "list, as in one,other", dict: "mapping, as in {key: value}"}
 
 
 def plain_number(value: float) -> str:
-    """Return a number in full, with a comma after every three digits: 1,000,000,000, not 1e+09."""
+    """Return a number as text, with all digits and with thousands separators: 1,000,000,000, not 1e+09."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def _cast(value: Any, scalar: type) -> Any:
-    """Return a value in the declared type if YAML read it as another type: an account 4711 is a text, 1 is true."""
+    """Convert a value that YAML read as another type: the account 4711 becomes a text, 1 becomes true."""
     if scalar is str and type(value) in (int, float):
         return str(value)
     if scalar is bool and type(value) is int and value in (0, 1):
@@ -113,7 +117,7 @@ def _cast(value: Any, scalar: type) -> Any:
 
 @cache
 def declared_settings(kind: type[msgspec.Struct]) -> Mapping[str, DeclaredSetting]:
-    """Return the settings of a Struct by name, in its order."""
+    """Return the settings of a Struct by name, in the order of the fields of the Struct."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: _declare_field(field, hints[field.name]) for field in msgspec.structs.fields(kind)}
 
@@ -138,7 +142,7 @@ def _declare_field(field: msgspec.structs.FieldInfo, hint: Any) -> DeclaredSetti
 
 
 def _parts_of_hint(hint: Any) -> Iterator[Any]:
-    """Yield a type hint, its metadata (``Annotated``), and those of its parts."""
+    """Yield a type hint, the metadata of the hint (``Annotated``), and the parts of the hint with their metadata."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     if get_origin(hint) is not Literal:
@@ -160,12 +164,15 @@ def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def declared_defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the defaults of a Struct's settings as plain values; a setting without a default is left out."""
+    """Return the defaults of a Struct's settings as plain values, without the settings that have no default."""
     return {**_defaults(kind)}
 
 
 def find_declared(package: str, name: str) -> list[Any]:
-    """Return the value of a name in each module of a package that has it, in the order of the modules' names."""
+    """Return the values of a variable `name` from all modules of a package that define the variable.
+
+    The values are in the order of the names of the modules.
+    """
     parent = importlib.import_module(package)
     modules = [importlib.import_module(f"{package}.{info.name}") for info in pkgutil.iter_modules(parent.__path__)]
     return [getattr(module, name) for module in modules if hasattr(module, name)]

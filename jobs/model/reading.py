@@ -1,13 +1,13 @@
 """Read JSON files that other users may have made, and check them against a declared type.
 
-A file is regular, has a limited size and depth, and its numbers are within 2^64 (`jobs.system.untrusted`). Its content
-is then checked against a type: a TypedDict whose fields have ranges (`msgspec.Meta`), or any other type of `msgspec`.
-The error names the key of the first fault, as in ``runs[3].threads is '8': expected `int`, got `str```. Unknown keys
-are allowed and kept.
+`jobs.system.untrusted` first checks that the file is a regular file, that its size and nesting depth are limited, and
+that all numbers are within 2^64. This module then checks the content against a type of `msgspec`, for example a
+TypedDict whose fields have ranges (`msgspec.Meta`). The error message names the key of the first wrong value, as in
+``runs[3].threads is '8': expected `int`, got `str```. Unknown keys are allowed and stay in the value.
 
-`Number` to `Nested` are the types of stored values with their legal ranges, the only ones in this project. A number is
-within 2^64, so that sums and products of such numbers fit into a float; `jobs.system.untrusted` has the same limit for
-undeclared numbers.
+The types `Number` to `Nested` below are the types of all values that this project stores. The limit of 2^64 makes sure
+that sums and products of two stored numbers fit into a float. `jobs.system.untrusted` applies this limit also to
+numbers that have no declared type.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from jobs.system import untrusted
 from jobs.system.untrusted import MOST_BYTES_OF_JSON, UntrustedError
 
 _Kind = TypeVar("_Kind")
-# Parts of a message of `msgspec`, as in "Expected `int`, got `str` - at `$.runs[3].served[...]`", "… - at `key` in
-# `$`".
+# Parts of an error message of `msgspec`. Two examples of such messages: "Expected `int`, got `str` - at
+# `$.runs[3].served[...]`" and "… - at `key` in `$`".
 _AT, _OF_KEYS, _MISSING = " - at `", "key` in `", "Object missing required field "
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 _REPLACEMENTS = (
@@ -36,12 +36,12 @@ _REPLACEMENTS = (
     (r"`str` matching regex .\^\(\?!.*", "the name of a folder, without `/`"),
     (r"`str` matching regex .*", "text without control characters"),
     (r"1\.8446744073709552e\+19", "2^64"),
-    (r"^Invalid enum value .*", "no word that may stand there"),
+    (r"^Invalid enum value .*", "expected one of the legal words"),
 )
 
 
 class NewerFileError(Exception):
-    """Raised for a file of a newer version; `schema` is the number of its schema."""
+    """Raised for a file that a newer version of this program wrote; `schema` is the schema number of the file."""
 
     def __init__(self, schema: int) -> None:
         super().__init__(f"schema {schema}")
@@ -49,21 +49,25 @@ class NewerFileError(Exception):
 
 
 def read_json(path: Path, kind: type[_Kind], schema: int | None = None) -> _Kind:
-    """Return the content of a JSON file with this type and, if a schema is given, at most this schema.
+    """Return the content of a JSON file, and check that the content has the type `kind`.
 
-    Raises UntrustedError if the file is too large, not regular, not JSON or has another type; NewerFileError if its
-    schema is larger than `schema`; OSError if it is missing or unreadable.
+    If `schema` is given, the schema number in the file must not be larger. Raises UntrustedError if the file is too
+    large, is not a regular file, is not JSON or has another type. Raises NewerFileError if the schema number in the
+    file is larger than `schema`. Raises OSError if the file is missing or unreadable.
     """
     return check_value(load_json(path), kind, schema)
 
 
 def load_json(path: Path) -> Any:
-    """Return the content of a JSON file of any type; errors are those of `read_json`."""
+    """Return the content of a JSON file without checking its type. Raises the same errors as `read_json`."""
     return untrusted.json_value(untrusted.read_bounded(path, MOST_BYTES_OF_JSON))
 
 
 def check_value(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
-    """Return a JSON value if it has this type and schema; errors are those of `read_json` without OSError."""
+    """Check that a JSON value has the type `kind` and an allowed schema number, and return the unchanged value.
+
+    Raises UntrustedError or NewerFileError under the same conditions as `read_json`.
+    """
     if schema is not None:
         _check_schema(value, schema)
     if difference := type_fault(value, kind):
@@ -73,11 +77,11 @@ def check_value(value: Any, kind: type[_Kind], schema: int | None = None) -> _Ki
 
 
 def type_fault(value: object, kind: Any) -> str:
-    """Return where and how a value differs from a type, as text; empty if it has the type."""
+    """Return a text that says where and how a value differs from a type, or "" if the value has the type."""
     try:
         refusal = _refusal(value, kind)
         return _explain_refusal(refusal, value, kind) if refusal else ""
-    except UnicodeEncodeError as error:  # msgspec raises it for a lone surrogate where no text is expected
+    except UnicodeEncodeError as error:  # msgspec raises this error for a lone surrogate where it expects no text
         return f"it has {reprlib.repr(error.object)}, which is no valid text"
 
 
@@ -94,7 +98,7 @@ def _check_schema(value: Any, schema: int) -> None:
 
 
 def _explain_refusal(message: str, value: Any, kind: Any) -> str:
-    """Return a message of `msgspec` with all keys, and with the value at fault."""
+    """Return an error message of `msgspec`, extended by the full path of keys and by the wrong value."""
     fault_text, _, location = message.partition(_AT)
     is_key = location.startswith(_OF_KEYS)
     path, node = _find_node(location.removeprefix(_OF_KEYS).strip("`").removeprefix("$"), value, kind, of_key=is_key)
@@ -106,12 +110,15 @@ def _explain_refusal(message: str, value: Any, kind: Any) -> str:
 
 
 def _find_node(path: str, value: Any, kind: Any, *, of_key: bool) -> tuple[str, Any]:
-    """Return the full path of a path of `msgspec`, which leaves out keys, and the value at its end."""
+    """Return the full path to the wrong value, and the wrong value.
+
+    The `path` in a message of `msgspec` has [...] in place of the keys of mappings; this function finds the keys.
+    """
     keys: list[Any] = []
     node = value
     for field, index, unnamed in _STEP.findall(path + "[...]" * of_key):
         key = field or (int(index) if index else _first_wrong_key(value, keys, node, kind))
-        if unnamed:  # the other keys must not be found again
+        if unnamed:  # remove all other keys, so that the next search finds only faults below this key
             value = _replace_node(value, keys, {key: node[key]})
         keys.append(key)
         node = node[key]
@@ -124,7 +131,7 @@ def _format_key(key: Any) -> str:
 
 
 def _first_wrong_key(value: Any, keys: Sequence[Any], node: Mapping[str, Any], kind: Any) -> str:
-    """Return the first key of a mapping in a value for which the value does not have the type."""
+    """Return the first key of the mapping `node` at which `value` does not have the type `kind`."""
     names, message = list(node), _refusal(value, kind)
 
     def is_refused(count: int) -> bool:
@@ -142,7 +149,7 @@ def _refusal(value: Any, kind: Any) -> str:
 
 
 def _replace_node(value: Any, keys: Sequence[Any], node: Any) -> Any:
-    """Return a copy of a value with another node at the path of these keys."""
+    """Return a copy of `value` in which `node` replaces the value at the path `keys`."""
     if not keys:
         return node
     copy = value.copy()
@@ -152,23 +159,26 @@ def _replace_node(value: Any, keys: Sequence[Any], node: Any) -> Any:
 
 MOST = 2.0**64
 LONGEST = 1000
-"""Longest text in characters that fits a table or the name of a file; the name of a host has at most 255."""
-# Control characters, line separators, characters that turn or hide text, and surrogates.
+"""Largest number of characters of a stored text. Host names and file names are shorter (at most 255 characters)."""
+# Control characters, line separators, surrogates, and characters that hide text or change the direction of text.
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
 
 Number = Annotated[float, Meta(gt=-MOST, lt=MOST)]
 Amount = Annotated[float, Meta(ge=0, lt=MOST)]
-"""Seconds, bytes, a rate or a share; it is not negative."""
+"""A number that is not negative: seconds, bytes, a rate or a share."""
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Word = Annotated[str, Meta(max_length=LONGEST)]
-"""Text that fits a table."""
+"""Text of limited length."""
 Line = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^[^{_CONTROL}]*$(?!\n)")]
-"""Text that also fits one line and a name. Not in a union with a list or a mapping: msgspec 0.22 crashes on that."""
+"""Text of limited length without control characters and line breaks.
+
+Do not use `Line` in a union with a list or a mapping, because msgspec 0.22 crashes on such a union.
+"""
 Name = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^(?!\.)[^/{_CONTROL}]+$(?!\n)")]
-"""Text that names a folder within another one."""
+"""Text that is a valid name of a sub-folder."""
 
 _PLAIN = bytes(set(range(0x20, 0x7F)) - set(b"\\"))
-"""The bytes of JSON whose texts are all printable; other texts have other bytes."""
+"""The bytes of printable ASCII without the backslash. JSON that has only these bytes has only printable texts."""
 
 if TYPE_CHECKING:
     Nested = dict[str, Any]
@@ -176,15 +186,15 @@ if TYPE_CHECKING:
 else:
     Facts = dict[Word, bool | Number | Word | None]
     _Value = bool | Number | Word | None
-    for _ in range(5):  # deeper than the settings of a cell
+    for _ in range(5):  # five levels are more than the settings of a cell have
         _Value = bool | Number | Word | list[_Value] | dict[Word, _Value] | None
     Nested = dict[Word, _Value]
-"""Values by their names, nested to a bounded depth."""
+"""A mapping of names to values, which may be lists and mappings down to a limited depth."""
 
 
 def first_unprintable(value: Any) -> str | None:
-    """Return the first text of a JSON value, or of its keys, that is not printable; None if all texts are printable."""
-    with suppress(UnicodeEncodeError, OverflowError):  # a lone surrogate; a number that msgspec cannot write
+    """Return the first unprintable text among the texts and keys of a JSON value, or None if all are printable."""
+    with suppress(UnicodeEncodeError, OverflowError):  # lone surrogate; number beyond msgspec's range
         if not msgspec.json.encode(value).translate(None, _PLAIN):
             return None
     return _unprintable(value)

@@ -1,8 +1,9 @@
-"""Declarations of a campaign's files (records, manifest of requests, advice.json); contradictions in a record.
+"""Declare the types of a campaign's files (record.json, campaign.json, advice.json); find contradictions in records.
 
-The terms of a verdict are everything that it depends on except the raw metrics of the runs. A contradiction is a set of
-legal values that cannot be true together, such as a rate that is not amount over time. Annotations are evaluated in
-this module, because `jobs.model.reading` checks files against them.
+A verdict depends on the raw metrics of the runs and on the terms, for example the limits of the checks. A contradiction
+is a set of legal values that cannot be true together, for example a rate that differs from amount / time.
+
+The annotations in this module are evaluated at run time, because `jobs.model.reading` checks files against these types.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from jobs.model.results import Check, Conditions, Role, Run
 from jobs.model.settings import Node, Settings
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""The errors for a record that was edited by hand: its metrics are missing or are no numbers."""
-OF_SITE = Tolerances.__struct_fields__  # all other limits have the same default on every site
+"""The errors that a hand-edited record can cause, because metrics are missing or are not numbers."""
+OF_SITE = Tolerances.__struct_fields__  # the limits that a site can change; all other limits have a fixed default
 
 
 if TYPE_CHECKING:
@@ -32,20 +33,20 @@ else:
 
 
 class Terms(TypedDict):
-    """The terms of a verdict: the limits of the checks, and the number of runs."""
+    """The terms of a verdict: the limits of the checks, and the required numbers of runs."""
 
     checks: OfChecks  # limits of the cell
-    of_site: OfSite  # limits that the site has set; a verdict names looser limits of a cell
-    runs: Runs  # includes warm-ups
+    of_site: OfSite  # limits that the site has set; a verdict names the cell's limits that are looser
+    runs: Runs  # number of runs, including the warm-up runs
     warmup_runs: WarmUps
-    min_valid_runs: Runs  # measured runs
-    max_runs: Runs  # includes warm-ups; used if `until_spread` adds runs
-    until_spread: Share | None  # width of the interval of the median, as a share of the median
+    min_valid_runs: Runs  # required number of valid measured runs
+    max_runs: Runs  # largest number of runs if `until_spread` adds runs, including the warm-up runs
+    until_spread: Share | None  # largest width of the confidence interval of the median, as a share of the median
     compare: bool  # whether each measured run is paired with a run without a profile
 
 
 def terms_of_conduct(conduct: Conduct) -> Terms:
-    """Return the terms that a configuration asks for."""
+    """Return the terms of a verdict that a configuration sets."""
     site: dict[str, float] = {**conduct["site"]}
     return {
         "checks": conduct["checks"],
@@ -64,11 +65,11 @@ if TYPE_CHECKING:
     Status = Literal["running", "ended", "done", "failed", "invalid", "unfinished"]
 else:
     Status = Literal["running", "ended"]
-"""On disk a record is running or ended; the others are verdicts, which are not stored."""
+"""The status of a record. A stored record is running or ended; all other values are verdicts, which are not stored."""
 
 
 class ProfileCost(TypedDict):
-    """The cost of a profile over the valid pairs of runs, as shares of the wall time without it."""
+    """The slowdown by a profile over the valid pairs of runs, as shares of the wall time without the profile."""
 
     pairs: Count
     median: Number
@@ -77,48 +78,48 @@ class ProfileCost(TypedDict):
 
 
 class Access(TypedDict, total=False):
-    """What prevents jobs from using a storage at the same time."""
+    """Method that keeps two jobs from using a storage at the same time."""
 
     shared: bool
     exclusive: str
     license: str | None
     device: str | None  # disk of an object store
-    slow_device: str | None  # disk of an object store to which snapshots drain
+    slow_device: str | None  # disk of the object store to which a burst buffer copies snapshots
 
 
 class Data(TypedDict, total=False):
     """The data that a cell reads or writes."""
 
     path: str  # a folder, or the URL of a prefix in an object store
-    disk: str  # device or folder of the object store, if it is on this machine
-    folder: str  # folder of a baseline's file
-    lock: str  # lock of its storage
-    manifest: str  # the folder of the images' manifest
+    disk: str  # device or folder of the object store; missing if the object store is on another machine
+    folder: str  # folder of the file that a baseline reads or writes
+    lock: str  # path of the lock file of the storage
+    manifest: str  # folder of the manifest, which lists the images
     checksum: str
     files: Count
     bytes: Count
-    listed_ns: Count  # the latest change (ctime) of any of the images when they were listed
-    file: str | None  # file of a baseline; None if the run writes it
+    listed_ns: Count  # latest time at which an image had changed (ctime) when the images were listed
+    file: str | None  # file that a baseline reads; None if the run writes a new file
     block_bytes: Count
     stripe: Node  # the layout on Lustre
-    staged: Node  # the files that are read from copies, and the folder of these (`campaign.storage.datasets`)
+    staged: Node  # the files that are read from copies, and the folder of the copies (`campaign.storage.datasets`)
 
 
 class Submission(TypedDict, total=False):
-    """The submission of the last session of a record."""
+    """The submission that started the last session of a record."""
 
-    token: Required[str]
-    words: list[str]
+    token: Required[str]  # random id of the submission
+    words: list[str]  # words of the command line
     submitted_utc: str
     order_seed: int
     size: Word | None
     site: Word
-    position: Count
-    attempt: Count  # how often ``retries`` has repeated it
+    position: Count  # position of the cell in the order of the campaign
+    attempt: Count  # how often ``retries`` has repeated the cell
 
 
 class Session(Submission, total=False):
-    """The time that one worker spends on a cell."""
+    """The work of one worker on a cell."""
 
     id: str
     started_utc: str
@@ -126,7 +127,7 @@ class Session(Submission, total=False):
 
 
 class Provenance(TypedDict, total=False):
-    """The machine and the software of a measurement; other keys are for people only (`jobs.observe.conditions`)."""
+    """The machine and the software of a measurement. `jobs.observe.conditions` adds further keys about the machine."""
 
     host: Word
     engine: Line
@@ -135,7 +136,7 @@ class Provenance(TypedDict, total=False):
     conditions: Conditions
     filesystem: dict[str, str]
     target_filesystems: list[dict[str, Any] | Word]
-    mount: dict[str, Any] | Word | None  # a word if unknown
+    mount: dict[str, Any] | Word | None  # the text "unknown" if the mount is unknown
     device: dict[str, Any] | Word | None
     versions: dict[str, Word]
     slurm: dict[str, str]
@@ -152,15 +153,15 @@ else:
     Reads = Literal["images", "files", "hdf5", "file", "nothing"]
 
     class RecordedRun(Run):
-        """A run that has begun, and has a number."""
+        """A run that has begun and has a number."""
 
         run: Required[Count]
         role: Required[Role]
-        status: Required[Literal["running", "ended", "failed"]]  # valid and invalid are verdicts
+        status: Required[Literal["running", "ended", "failed"]]  # "valid" and "invalid" are verdicts, not stored
 
 
 class RecordedCell(TypedDict):
-    """The cell of a record, and facts of its benchmark; ``figure`` is the key of its main metric in the runs."""
+    """The cell of a record, and facts of the benchmark; ``figure`` is the key of the main metric of a run."""
 
     id: Name
     benchmark: Line
@@ -175,18 +176,21 @@ class RecordedCell(TypedDict):
 
 
 class Record(TypedDict):
-    """``record.json``, schema 1: the only bridge to the analysis; a contract test checks it."""
+    """The content of ``record.json``, schema 1. The campaign writes records, and the analysis reads records.
+
+    A contract test checks the format of records.
+    """
 
     cell: RecordedCell
     campaign: Submission
     dataset: Data
     provenance: Provenance
-    terms: Terms  # terms of its last worker
+    terms: Terms  # the terms that the last worker of the cell used
     runs: list[RecordedRun]
     status: Status
     schema: NotRequired[Count]
     sittings: NotRequired[list[Session]]
-    waits_for: NotRequired[Wait | None]  # what its worker waits for before the next run
+    waits_for: NotRequired[Wait | None]  # what the worker waits for before the next run; None if it does not wait
     checks: NotRequired[list[Check]]
     looser_checks: NotRequired[list[Word]]
     profile_cost: NotRequired[ProfileCost]
@@ -202,57 +206,60 @@ class RecordedCall(TypedDict, total=False):
     words: list[str]
     order_seed: int
     cells: list[Name]
-    terms: Terms  # the terms of its front process
-    mark: str  # mark of the user who gave it, in this folder (`campaign.cells.folder`)
+    terms: Terms  # the terms of a verdict that the configuration of the call set
+    mark: str  # signature that only the user who called the command can make (`campaign.cells.folder`)
 
 
 class Manifest(TypedDict):
-    """``campaign.json``."""
+    """The content of ``campaign.json``: all calls of the command for this campaign."""
 
     schema: int
     tool: str
     requests: list[RecordedCall]
 
 
-# The key of the amount and the unit of the amount, for each rate.
+# For each rate: the key of the amount in the numerator, and the number by which the amount is divided.
 RATES = {
     "images_per_s": ("images", 1),
     "read_mb_per_s": ("bytes_read", 10**6),
     "write_mb_per_s": ("bytes_written", 10**6),
 }
 ROUNDED = 1e-3
-# Settings without which a benchmark that makes batches of images can neither run nor be drawn.
+# A benchmark that makes batches of images cannot run without these settings, and charts cannot show its cells.
 OF_PIPELINE = ("threads", "batch_size", "prefetch")
 _WITH_PIPELINE = frozenset({"micro", "alexnet"})
 
 
 def contradictions(record: Record) -> Iterator[str]:
-    """Yield the contradictions in a judged record of the declared type, each with its key."""
+    """Yield a message for each contradiction in a judged record; each message names the key of the wrong value.
+
+    The record must have the declared type.
+    """
     cell = record["cell"]
     settings: Mapping[str, Any] = cell["settings"]
     own = settings.get("benchmark")
-    if isinstance(own, dict):  # a program's arguments may be any text
+    if isinstance(own, dict):  # the arguments of a user's program may be unprintable
         settings = {**settings, "benchmark": {key: value for key, value in own.items() if key != "argv"}}
     for name, value in (("cell.settings", settings), ("provenance.emulated", record["provenance"].get("emulated"))):
         if (text := first_unprintable(value)) is not None:
             yield f"{name} has {reprlib.repr(text)}, which is not printable"
     if cell["benchmark"] in _WITH_PIPELINE:
         missing = [name for name in OF_PIPELINE if settings.get(name) is None]
-        yield from (f"it has no cell.settings.{name}, without which {cell['benchmark']} cannot run" for name in missing)
+        yield from (f"cell.settings.{name} is missing, but benchmark={cell['benchmark']} needs it" for name in missing)
     numbers = Counter(run["run"] for run in record["runs"])
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
     for index, run in enumerate(record["runs"]):
         if run["status"] in ("running", "failed"):
-            continue  # its metrics are not used
+            continue  # no code uses the metrics of such a run
         yield from (
             f"{text} (run {run['run']})" for text in _contradictions_of_run(run, f"runs[{index}]", cell["figure"])
         )
         program, fetched = run.get("program", {}), run.get("device_bytes")
-        if fetched is not None and (read := program.get("read_bytes", 0)) > fetched:  # `fetched` includes the program
-            yield f"runs[{index}].program.read_bytes is {read}, and device_bytes, of which it is a part, {fetched}"
+        if fetched is not None and (read := program.get("read_bytes", 0)) > fetched:  # `fetched` includes `read`
+            yield f"runs[{index}].program.read_bytes is {read}, but device_bytes, which includes it, is {fetched}"
         cores, cpu_s = record["provenance"].get("cores"), program.get("cpu_s", 0.0)
         if isinstance(cores, int) and cpu_s > (1 + ROUNDED) * cores * run.get("elapsed_s", math.inf):
-            yield f"runs[{index}].program.cpu_s is {cpu_s:g}, more than {cores} cores have (run {run['run']})"
+            yield f"runs[{index}].program.cpu_s is {cpu_s:g}, more CPU time than {cores} cores have (run {run['run']})"
 
 
 def _contradictions_of_run(run: Run, path: str, figure: str) -> Iterator[str]:
@@ -266,19 +273,19 @@ def _contradictions_of_run(run: Run, path: str, figure: str) -> Iterator[str]:
             yield f"{path}.{name} is {rate:g}, and {amount_key} / wall_s is {amount / unit:g} / {wall_s:g}"
     for shorter, longer in (("marked_s", "wall_s"), ("wall_s", "elapsed_s")) if "program" in run else ():
         if (figures.get(shorter) or 0.0) > (1 + ROUNDED) * (figures.get(longer) or math.inf):
-            yield f"{path}.{shorter} is {figures[shorter]:g}, and {longer}, of which it is a part, {figures[longer]:g}"
+            yield f"{path}.{shorter} is {figures[shorter]:g}, but {longer}, which includes it, is {figures[longer]:g}"
     if requested is not None and images is not None and images > requested:
-        yield f"{path}.images is {images}, and images_asked {requested}"
+        yield f"{path}.images is {images}, but images_asked is {requested}"
     if run["status"] == "valid":
         for name in ["wall_s", figure] if run["role"] == "measured" else ["wall_s"]:
             value = figures.get(name)
             is_positive = name == "wall_s" or name in RATES
             if not isinstance(value, int | float) or value < 0 or (is_positive and value == 0):
-                yield f"{path} is valid, and its {name} is {reprlib.repr(value)}"
+                yield f"{path} is valid, but its {name} is {reprlib.repr(value)}"
 
 
 class MeasuredMetric(TypedDict):
-    """The measured value of the predicted metric: median, minimum and maximum of the runs."""
+    """The measured values of a predicted metric: median, minimum and maximum over the runs."""
 
     median: Number
     min: Number
@@ -287,28 +294,31 @@ class MeasuredMetric(TypedDict):
 
 
 class TestedPrediction(TypedDict):
-    """One prediction; ``measured`` is None until its cell is done, and ``why_not`` is the reason."""
+    """A prediction and its measured outcome.
+
+    ``measured`` is None until the cell that tests the prediction is done; ``why_not`` then says why no value is there.
+    """
 
     utc: str
-    rules: int  # version of the rules
+    rules: int  # version of the rules that make predictions
     rule: Line
-    cell: Line
+    cell: Line  # the cell from which the prediction was made
     tested: Line  # the cell that tests the prediction
     command: str
     figure: Line
     unit: Line
-    before: Number  # value of the cell itself
+    before: Number  # the metric of the cell from which the prediction was made
     predicted: Number
     low: Number
     high: Number
-    known: bool  # whether the testing cell had already been measured
+    known: bool  # whether the testing cell was already measured when the prediction was made
     measured: MeasuredMetric | None
     holds: bool | None
     why_not: str | None
 
 
 class PredictionAccount(TypedDict):
-    """The file ``advice.json``: the predictions of ``python -m campaign show``, and their outcomes."""
+    """The content of ``advice.json``: the predictions of ``python -m campaign show``, with the measured outcomes."""
 
     schema: int
     tests: list[TestedPrediction]

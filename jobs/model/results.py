@@ -1,7 +1,7 @@
-"""The results of a run: its raw metrics and its checks, as they are stored in a record.
+"""Declare the types of the results of a run, as a record stores them: raw metrics and checks.
 
-A field declares the legal values; None means that the value is unknown. Annotations are evaluated in this module,
-because `jobs.model.reading` checks files against them.
+The type of a field declares the legal values. None means that the value is unknown, unless a comment says otherwise.
+The annotations in this module are evaluated at run time, because `jobs.model.reading` checks files against these types.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,26 +16,27 @@ Role = Literal["warmup", "measured", "unprofiled"]
 
 
 class Metric(NamedTuple):
-    """Marks a number of a run as a column of medians.csv: its median over the runs that count, `_min` and `_max`.
+    """Marks a number of a run as a metric, which becomes a column of medians.csv.
 
-    A new column needs the code that gives the run its number, and this mark.
+    The column has the median over the valid runs; two more columns, `_min` and `_max`, have the minimum and the
+    maximum. To add a column, add code that measures the number, and mark the field of the number with `Metric`.
     """
 
     unit: str
 
 
 class Check(TypedDict):
-    """The outcome of one rule."""
+    """The outcome of one check."""
 
-    rule: str
-    passed: bool | None
+    rule: str  # name of the check
+    passed: bool | None  # None if the check is unverifiable
     observed: float | Mapping[str, float | None] | None
     limit: Any
     message: str
 
 
 class Expectation(TypedDict):
-    """What a run should do by the rules of its benchmark, what it did (None: unknown), and both as text."""
+    """A value that the rules of the benchmark predict for a run, and the value that was observed (None: unknown)."""
 
     expected: Any
     found: Any
@@ -43,18 +44,20 @@ class Expectation(TypedDict):
 
 
 class Peak(TypedDict):
-    """The speed of a storage alone."""
+    """The highest speed of a storage, measured without a training."""
 
-    by: str  # the cell that measured it, or the emulated storage
-    mb_per_s: float  # up to this rate, the storage explains the speed of a run
-    ceiling_mb_per_s: float | None  # a faster run read from elsewhere; None: unknown for this number of readers
-    reads: int | None  # number of random reads of the measured ceiling; None if it was calculated
+    by: str  # the cell that measured the speed, or the name of the emulated storage
+    mb_per_s: float  # a run up to this rate is plausible on this storage
+    # A run above this rate must have read from another place, for example from memory. None if the ceiling is unknown
+    # for the number of readers of the run.
+    ceiling_mb_per_s: float | None
+    reads: int | None  # number of random reads with which the ceiling was measured; None if the ceiling was calculated
 
 
 class DeviceUse(TypedDict):
-    """The requests of all processes to a device during a run, and the least number of them that were the run's own.
+    """The requests of all processes to a device during a run, and the smallest possible part of the run itself.
 
-    Several devices that hold the data, or that get the snapshots, are counted as one.
+    Several devices that hold the data or the snapshots count as one device.
     """
 
     device: str
@@ -64,15 +67,15 @@ class DeviceUse(TypedDict):
     writes: Count
     written_bytes: Count
     flushes: Count
-    busy_s: Amount  # time with a request in flight
-    flush_s: Amount  # time with a flush in flight
-    own_reads: Count
+    busy_s: Amount  # time in which at least one request was in flight
+    flush_s: Amount  # time in which a flush was in flight
+    own_reads: Count  # smallest possible number of requests of the run itself
     own_read_bytes: Count
     own_written_bytes: Count | None  # None if the run writes nothing: then other processes made all writes and flushes
 
 
 class Conditions(TypedDict):
-    """Facts, by name, that can change the speed of a cell but are no settings (`jobs.system.tunables`)."""
+    """Facts by name that are not settings, but can change the speed of a cell (`jobs.system.tunables`)."""
 
     process: Facts
     machine: Facts
@@ -80,7 +83,7 @@ class Conditions(TypedDict):
 
 
 class RankFigures(TypedDict):
-    """The results of one rank of a run, and the hub's facts about the rank (`jobs.ranks.hub.RankObservation`)."""
+    """The results of one rank of a run, and what the hub observed of the rank (`jobs.ranks.hub.RankObservation`)."""
 
     rank: Count
     figures: dict[str, Any]  # a `Run`, without checks
@@ -92,14 +95,14 @@ class RankFigures(TypedDict):
 
 
 class Rate(TypedDict):
-    """The rate whose spread is judged: its key in the run, and its unit."""
+    """The rate whose spread over the runs of a cell is judged: the key of the rate in the run, and the unit."""
 
     key: Line
     unit: Line
 
 
 class Snapshot(TypedDict, total=False):
-    """One snapshot of a run; a time is None if it is unknown, or if the snapshot did not get so far."""
+    """One snapshot of a run. A time is None if the time is unknown or if the snapshot did not reach this stage."""
 
     bytes: Amount
     blocked_s: Number | None
@@ -113,7 +116,7 @@ class Snapshot(TypedDict, total=False):
 
 
 class Target(TypedDict, total=False):
-    """A store of snapshots (`jobs.checkpoints.run_snapshots`)."""
+    """A storage that gets the snapshots of a run (`jobs.checkpoints.run_snapshots`)."""
 
     role: Line
     storage: Line
@@ -125,16 +128,16 @@ class Target(TypedDict, total=False):
 
 
 class TraceSummary(TypedDict, total=False):
-    """The system trace of a run, or a file beside the record."""
+    """The system trace of a run, with the name of the file beside the record."""
 
     file: Line | None
 
 
 class Program(TypedDict):
-    """The work of a user's program and of all processes that it started (`jobs.system.programs`)."""
+    """The work of a user's program and of all processes that the program started (`jobs.system.programs`)."""
 
     argv: list[str]
-    cpus: Annotated[int, Meta(ge=1)]  # number of CPUs that it could use
+    cpus: Annotated[int, Meta(ge=1)]  # number of CPUs that the program could use
     cpu_s: Amount
     largest_bytes: Count
     read_bytes: Count
@@ -168,7 +171,7 @@ class Calls(TypedDict, total=False):
 
 
 class ProfiledTime(TypedDict, total=False):
-    """The time of the steps of a run by kind of work, by TensorFlow's profiler (`jobs.events.step_times`)."""
+    """The time of the steps of a run, split by kind of work from TensorFlow's profile (`jobs.events.step_times`)."""
 
     file: Line | None
     steps_s: Amount
@@ -178,7 +181,7 @@ class ProfiledTime(TypedDict, total=False):
 
 
 class ReasonOfAddedRun(TypedDict):
-    """Why ``until_spread`` added a run: the interval of the median until then."""
+    """The reason why ``until_spread`` added a run: the confidence interval of the median before this run."""
 
     until_spread: Number | None
     n: Count
@@ -188,14 +191,14 @@ class ReasonOfAddedRun(TypedDict):
 
 
 class Run(TypedDict, total=False):
-    """The raw metrics of a run that checks read; benchmarks and observers add others."""
+    """The raw metrics of a run that checks use. Benchmarks and observers may add further metrics to a run."""
 
     run: Count
     role: Role
     status: Literal["running", "ended", "valid", "invalid", "failed"]
-    end: End  # of a failed run
-    reason: str | None  # why a judged run does not count, as text
-    cause: str | None  # the same as a code: the code of its end, or the first failed check
+    end: End  # why a failed run has no metrics
+    reason: str | None  # sentence that says why a judged run does not count
+    cause: str | None  # code for the reason: the code of a failed run's end, or the first check that failed
     started_utc: str
     token: str
     added: ReasonOfAddedRun
@@ -228,20 +231,21 @@ class Run(TypedDict, total=False):
     bytes_read: Count
     bytes_written: Count
     bytes_asked: Count
-    bytes_predicted: Count  # of a run that reads files several times or partly
-    expected: Mapping[str, Expectation]  # by rule
+    bytes_predicted: Count  # only for a run that reads files several times or partly
+    expected: Mapping[str, Expectation]  # by the name of the check
     requests: Count
     images_per_s: Annotated[Amount, Metric("images/s")]
     read_mb_per_s: Annotated[Amount, Metric("MB/s")]
     write_mb_per_s: Annotated[Amount, Metric("MB/s")]
     wall_s: Annotated[Amount, Metric("s")]
-    printed: Annotated[Number, Metric("")]  # by a user's program
-    marked_s: Annotated[Amount | None, Metric("s")]  # from the begin of the timed part; None if it is not marked
+    printed: Annotated[Number, Metric("")]  # number that a user's program printed
+    # time from the mark that starts the timed part of a user's program; None if the program set no mark
+    marked_s: Annotated[Amount | None, Metric("s")]
     program_s: Amount
     left_s: Amount
-    data_bytes: Count  # size of the files that a program should read
-    data_pages_bytes: Count  # the same, as whole pages
-    data_in_memory_bytes: Count | None  # pages of these in memory after the end
+    data_bytes: Count  # size of the files that a user's program should read
+    data_pages_bytes: Count  # size of the pages of these files
+    data_in_memory_bytes: Count | None  # size of the pages of these files in the page cache after the program's end
     program: Program
     resident_fraction: Amount | None
     linked_files: Count
@@ -260,41 +264,43 @@ class Run(TypedDict, total=False):
     device_bytes: Count | None
     written_bytes: Count | None
     reached_bytes: Count | None
-    device_use: list[DeviceUse] | None  # the data's device, and the lowest one below it; None if unknown
+    device_use: list[DeviceUse] | None  # the device of the data, and the lowest device below; None if unknown
     other_cpu: Number
     io_pressure_s: Amount | None  # time in which a task of this control group (or machine) waited for I/O
     elapsed_s: Amount
     kernel_s: Amount | None
     raw_s: Amount | None
-    io_limits: list[dict[str, Any]]  # (`jobs.observe.storages`)
+    io_limits: list[dict[str, Any]]  # limits on reads and writes (`jobs.observe.storages`)
     io_limits_hidden: bool
-    waits: dict[str, Any]  # of threads (`jobs.observe.waits`)
+    waits: dict[str, Any]  # waiting times of the threads (`jobs.observe.waits`)
     steal_s: Amount
-    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.storages`)
+    objects: dict[str, Any]  # only for a run that reads from an object store (`jobs.observe.storages`)
     conditions: Conditions
-    conditions_after: Conditions  # if they had changed at the end of the run
+    conditions_after: Conditions  # only if the conditions changed during the run
     emulated: bool
     served: dict[str, dict[str, Number]]
-    steps: dict[str, Any]  # (`jobs.run`)
+    steps: dict[str, Any]  # summary of the lists with one value per step (`jobs.run`)
     checkpoints: list[Snapshot]
     checkpoints_asked: Count
     checkpoint_troubles: list[str]
     restore_s: Annotated[Amount, Metric("s")]  # time to read back and compare the newest snapshot
     restore_mb_per_s: Annotated[Amount, Metric("MB/s")]
-    restore_resident: Amount | None  # share of its pages in memory before; None if unknown
+    restore_resident: Amount | None  # share of the snapshot's pages in the page cache before the restore
     targets: list[Target]
     cpu_s: Amount
     straggler: Count
     start_skew_s: Amount | None
     private_caches: Count
     ranks: list[RankFigures]
-    au_percent: Annotated[Amount, Metric("%")]  # emulated accelerators: smallest share of time computing
-    # the same accelerator's share of time in which a thread was ready and had no processor
+    # lowest utilization of an emulated accelerator: the share of the time in which the accelerator computes
+    au_percent: Annotated[Amount, Metric("%")]
+    # share of the time in which a thread of the accelerator with the lowest utilization was ready to run without a CPU
     cpu_wait_percent: Annotated[Amount, Metric("%")]
-    au_mean_percent: Annotated[Amount, Metric("%")]
-    au_dlio_percent: Annotated[Amount, Metric("%")]  # the mean by DLIO's definition: with measured computing times
-    late_share: Amount  # lateness as a share of a step: the largest mean of an accelerator
-    accelerators: list[dict[str, Number]]  # parts of the time of each (`jobs.benchmarks.emulated_accelerators`)
+    au_mean_percent: Annotated[Amount, Metric("%")]  # mean utilization of the emulated accelerators
+    # mean utilization by DLIO's definition: with measured computing times
+    au_dlio_percent: Annotated[Amount, Metric("%")]
+    late_share: Amount  # mean lateness of a step, as a share of the step, for the accelerator with the largest lateness
+    accelerators: list[dict[str, Number]]  # times per emulated accelerator (`jobs.benchmarks.emulated_accelerators`)
     sync_s: Amount
     overhead_s: Number
     checks: list[Check]
@@ -307,4 +313,4 @@ def _metrics() -> Mapping[str, Metric]:
 
 
 METRICS = _metrics()
-"""The declared metrics by their keys, in the order of the columns."""
+"""The metrics that `Run` declares, by key, in the order of the columns of medians.csv."""

@@ -1,6 +1,6 @@
-"""Declarations of the work list of a worker, and of the request that a worker sends to one run.
+"""Declare the types of the work list of a worker, and of the request that a worker sends to one run.
 
-Annotations are evaluated in this module, because `jobs.model.reading` needs the required keys.
+`jobs.model.reading` evaluates the annotations in this module at run time, to know which keys are required.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ class _Item(TypedDict):
     settings: Settings
     access: Access
     targets: list[str]
-    root: NotRequired[
-        str | None
-    ]  # absolute path of its storage, because a worker starts in another folder; None: it has none
-    position: int
-    missing: int
-    at_most: int
+    # absolute path of the storage, because the worker starts in another folder; None if the storage has no folder
+    root: NotRequired[str | None]
+    position: int  # position of the cell in the order of the campaign
+    missing: int  # number of runs that the cell still needs
+    at_most: int  # largest number of runs that the worker may add to the cell
 
 
 class ListedItem(_Item):
-    """A cell of a work list; ``dataset`` is None if the worker makes it."""
+    """A cell of a work list; ``dataset`` is None if the worker must generate the dataset."""
 
     dataset: Data | None
 
 
 class WorkItem(_Item):
-    """One cell of a work list whose data exists."""
+    """A cell of a work list whose dataset exists."""
 
     dataset: Data
 
@@ -50,12 +49,12 @@ class WorkList(TypedDict):
     cluster: str
     conduct: Conduct
     cells: list[ListedItem]
-    to_make: NotRequired[list[ListedItem]]  # cells of other lists whose data this worker makes
+    to_make: NotRequired[list[ListedItem]]  # cells of other work lists whose dataset this worker generates
     attempt: NotRequired[int]
 
 
 class TraceRequest(TypedDict):
-    """The system trace: its file, the seconds between samples and the seconds after the last step."""
+    """The request for a system trace: the file, the time between samples, and the time to trace after the last step."""
 
     file: str
     interval_s: float
@@ -63,10 +62,10 @@ class TraceRequest(TypedDict):
 
 
 class SnapshotRequest(TypedDict):
-    """The folders of the snapshots, and the longest time of their drain.
+    """The request for snapshots: the folders, and the longest time for copying snapshots to the slow storage.
 
-    ``folders`` are in the order of `jobs.checkpoints.run_snapshots.storages_by_role`. With ``leave`` the
-    snapshots are not removed.
+    ``folders`` are in the order of `jobs.checkpoints.run_snapshots.storages_by_role`. If ``leave`` is true, the
+    snapshots stay after the run.
     """
 
     folders: list[str]
@@ -77,8 +76,8 @@ class SnapshotRequest(TypedDict):
 class FileRequest(TypedDict):
     """The file that a baseline reads or writes.
 
-    ``file`` has ``file_bytes`` bytes, one request ``block_bytes``. ``raw`` is the file for the engine's output, or
-    None.
+    ``file`` has ``file_bytes`` bytes, and every request has ``block_bytes`` bytes. The output of the engine is saved in
+    the file ``raw``, or is not saved if ``raw`` is None.
     """
 
     file: str
@@ -88,10 +87,10 @@ class FileRequest(TypedDict):
 
 
 class RankRequest(TypedDict):
-    """A run as one of ``size`` ranks, which meet at ``hub``:``port`` and prove there that they know ``secret``.
+    """The request for one rank of a run with ``size`` ranks.
 
-    ``sync`` is the work of the ranks after each step; ``address`` is that of this rank's node, for the others;
-    ``timeout_s`` is the longest wait for a rank.
+    All ranks connect to ``hub``:``port`` and prove that they know ``secret``. ``sync`` is the synchronization after
+    each step. Other ranks reach this rank's node at ``address``. ``timeout_s`` is the longest wait for a rank.
     """
 
     rank: int
@@ -107,17 +106,21 @@ class RankRequest(TypedDict):
 class RunRequest(TypedDict, total=False):
     """The request for one run.
 
-    - ``settings``: those of the cell;
-    - ``dataset``, ``manifest``: the folder of the images, and the folder of their ``manifest.json``;
-    - ``trace``, ``checkpoint``: None for none;
-    - ``profile``, ``tensorflow``: files for the profile, and for that of TensorFlow; None without a profile;
-    - ``timelog``, ``steps``: files for the time log of a benchmark that writes one, and for the lists per step;
-    - ``baseline``: the file that a benchmark of a file reads or writes;
-    - ``listed_ns``: the latest change (ctime) of any file of the data set when it was listed;
-    - ``staged``: the map of its files that are read from copies (`jobs.data.staged_copies`);
-    - ``disk``: the device or folder of an object store, if it is on this machine;
-    - ``rank``: for a run that is one of several ranks;
-    - ``limit_s``: the longest time of a user's program; None without a limit.
+    - ``settings``: the settings of the cell;
+    - ``dataset``: the folder of the data;
+    - ``manifest``: the folder of ``manifest.json``, which lists the images;
+    - ``trace``: the request for a system trace; None for a run without a trace;
+    - ``checkpoint``: the request for snapshots; None for a run without snapshots;
+    - ``profile``: the file for the profile of the POSIX calls; None for a run without a profile;
+    - ``tensorflow``: the file for the profile by TensorFlow's profiler; None for a run without this profile;
+    - ``timelog``: the file for the time log, if the benchmark writes a time log;
+    - ``steps``: the file for lists with one value per step;
+    - ``baseline``: the file that benchmark=baseline reads or writes;
+    - ``listed_ns``: the latest time at which a file of the data set had changed (ctime) when the files were listed;
+    - ``staged``: the file that lists which files are read from copies (`jobs.data.staged_copies`);
+    - ``disk``: the device or folder of an object store on this machine;
+    - ``rank``: the request for this rank, if the run has several ranks;
+    - ``limit_s``: the longest duration of a user's program; None for no limit.
     """
 
     settings: Required[Settings]

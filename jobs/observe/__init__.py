@@ -1,1 +1,1 @@
-"""Observers of the system during a run."""
+"""Observe the system during a run: page cache, files, devices, CPUs, threads and storages."""

@@ -1,6 +1,7 @@
-"""The observer of all other conditions of the speed of a run, and the description of the machine.
+"""Observe conditions that can change the speed of a run but are not settings, and describe the machine.
 
-`jobs.system.tunables` reads the conditions. The facts of the machine are read without root and never guessed.
+`jobs.system.tunables` reads the conditions. The facts about the machine are read without root permissions. A fact that
+cannot be read is ``unknown``; no fact is guessed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from jobs.system.device import UNKNOWN, device_of, mount_of
 def observe_conditions(settings: Settings, folders: Sequence[Path], targets: Sequence[Path]) -> Conditions:
     """Return the conditions of the ``process``, of the ``machine``, and of the ``storages`` by name.
 
-    `folders` hold the data, and then copies of the data; `targets` hold the snapshots, in the order of their roles; the
-    target of a bucket is the disk of its servers.
+    `folders` contain the folder of the data and, if there is one, the folder of the copies of the data. `targets` are
+    the folders of the snapshots, in the order of `storages_by_role`; the target of a bucket is the disk of its servers.
     """
-    name = settings.get("storage", {}).get("name", "data")  # a run by hand has no name of a storage
+    name = settings.get("storage", {}).get("name", "data")  # a run by `python -m jobs` has no storage name
     target_names = (
         f"{target['name']} (checkpoints)"
         for target in storages_by_role(settings.get("checkpoint", {"name": "none"})).values()
@@ -44,7 +45,7 @@ def observe_conditions(settings: Settings, folders: Sequence[Path], targets: Seq
 
 
 class ConditionsObserver(Observer):
-    """The observer of the conditions of the process, the machine and the storages."""
+    """Observes the conditions of the process, the machine and the storages."""
 
     place = 2
     gives = ("conditions", "conditions_after")
@@ -67,7 +68,7 @@ class ConditionsObserver(Observer):
 
 
 _PACKAGES = ("tensorflow", "numpy", "hydra-core", "omegaconf", "submitit", "pillow", "tfio-campaign")
-# A list, because others are credentials, for example SLURM_JWT.
+# Only these variables are recorded, because other variables of Slurm are credentials, for example SLURM_JWT.
 _SLURM_VARIABLES = (
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
@@ -82,8 +83,8 @@ _GIT_TIMEOUT_S = 10.0
 
 
 def describe_node(dataset: Path) -> dict[str, Any]:
-    """Return the facts of the machine and of the storage of `dataset`; missing facts are ``unknown``."""
-    is_mounted = dataset.exists()  # False on a node without the storage: its record must show this
+    """Return facts about the machine and about the storage of `dataset`; a missing fact is ``unknown``."""
+    is_mounted = dataset.exists()  # False on a node without the storage, which the record must show
     device = device_of(dataset) if is_mounted else None
     return {
         "host": platform.node() or UNKNOWN,
@@ -105,9 +106,9 @@ def describe_node(dataset: Path) -> dict[str, Any]:
 
 
 def place_of_process() -> Run:
-    """Return where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), number of usable ``cpus``.
+    """Return where this process runs: ``host``, ``node``, ``job``, and the number of usable ``cpus``.
 
-    The number may be a fraction if a control group has a quota.
+    ``node`` and ``job`` are None outside a Slurm job. ``cpus`` may be a fraction if a control group has a CPU quota.
     """
     cpus, quota = len(os.sched_getaffinity(0)), cgroup.quota_cores()
     return {
@@ -134,9 +135,9 @@ def _package_version(package: str) -> str:
 
 
 def _git_commit(folder: Path) -> dict[str, str | bool]:
-    """Return the git commit of this code's checkout; unknown in an installed wheel or without git."""
+    """Return the git commit of the checkout that contains this code, or ``unknown`` for an installed wheel."""
     commit = _run_git(folder, "rev-parse", "HEAD")
-    # A wheel may lie inside another checkout (a venv in a repository): then the commit is not that of this code.
+    # A wheel may be installed inside the checkout of another project. Then the commit does not belong to this code.
     if commit is None or _run_git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return {"commit": UNKNOWN, "dirty": UNKNOWN}
     status = _run_git(folder.parent, "status", "--porcelain", "--untracked-files=no")

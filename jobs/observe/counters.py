@@ -1,4 +1,4 @@
-"""The observer of the kernel's counters: the work of the run, and the work of all other processes during it."""
+"""Observe the kernel's counters: the work of the run, and the work of all other processes during the run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from jobs.system.page_cache import Fetch
 from jobs.system.traffic import WrittenBytes
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)
-_USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted after the name
+_IDLE, _IOWAIT, _STEAL = 3, 4, 7  # indices in the "cpu" line of /proc/stat, see proc(5)
+_USER_SYSTEM = slice(11, 13)  # utime and stime in /proc/<pid>/stat, counted from the field after the program's name
 
 
 class DeviceCount(NamedTuple):
@@ -35,37 +35,36 @@ class DeviceCount(NamedTuple):
 
 @dataclass(frozen=True)
 class CounterReading:
-    """A reading of the counters, which all grow from boot or from the start of the process."""
+    """The values of all counters at one moment. The counters count since boot or since the start of the process."""
 
-    at_s: float  # ``time.perf_counter`` of the reading
-    process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None if the kernel does not count them
-    device: DeviceCount | None  # the requests of all processes to the whole device; None if there is no such device
+    at_s: float  # ``time.perf_counter`` at this moment
+    process: dict[str, int] | None  # bytes and calls from ``/proc/self/io``; None if the kernel does not show the file
+    device: DeviceCount | None  # requests of all processes to the device of the data; None if there is no device
     busy_s: float  # busy CPU seconds of the whole machine
     steal_s: float  # CPU seconds that the hypervisor took
-    # CPU seconds of this process and of its children that were waited for. (`process` includes these children, too.)
+    # CPU seconds of this process and of ended children that this process waited for. `process` includes these children.
     own_cpu_s: float
     io_pressure_s: float | None = None  # seconds in which a task waited for I/O (`cgroup.io_pressure_s`)
-    kernel_s: float | None = None  # `at_s` by the kernel's own clock; None if unreadable
-    raw_s: float | None = None  # `at_s` by the hardware's clock, which is never adjusted
-    lowest: DeviceCount | None = None  # as `device`, for the lowest device below it; None if there is none
-    # As `device`, for the other devices that this run writes to; None for a run that writes nothing.
+    kernel_s: float | None = None  # the time by the kernel's clock; None if the clock cannot be read
+    raw_s: float | None = None  # the time by the hardware's clock, which is never adjusted
+    lowest: DeviceCount | None = None  # requests to the lowest device below `device`; None if there is none
+    # Requests to all other devices to which this run writes; None for a run that writes nothing.
     further: tuple[DeviceCount | None, ...] | None = None
-    # For each process that works for this run, by its id: bytes read and written, CPU seconds.
+    # For each process that works for this run, by process id: bytes read, bytes written, CPU seconds.
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
-    readers: Mapping[int, tuple[int, int, float]] = field(
-        default_factory=dict
-    )  # the same for processes that read for this run
+    # For each process that reads for this run, by process id: bytes read, bytes written, CPU seconds.
+    readers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
 
 
 class ObservedEdge(NamedTuple):
-    """The begin or the end of the observed time, with the counts of the trace's sources at that time."""
+    """The begin or the end of the observed time, with the values of the counters that the system trace samples."""
 
     at_s: float
     counts: Mapping[str, tuple[int, ...]]
 
 
 class CountersObserver(Observer):
-    """The observer of the kernel's counters over the run, and of the machine's load before it."""
+    """Observes the kernel's counters over the run, and the load average of the machine before the run."""
 
     place = 10
     gives = (
@@ -87,7 +86,7 @@ class CountersObserver(Observer):
         self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the counters after the run, before a drain that may follow."""
+        """Read the counters after the run, before snapshots are copied to a slow storage."""
         self._after = self._reading()
         if self._written:
             self._written.settle()
@@ -95,7 +94,7 @@ class CountersObserver(Observer):
 
     @property
     def edges(self) -> tuple[ObservedEdge, ObservedEdge]:
-        """Return begin and end of the observed time, with the counts by the names of the trace's sources."""
+        """Return the begin and the end of the observed time, with the counters by their names in the system trace."""
         return self._edge(self._before), self._edge(self._after)
 
     def _edge(self, reading: CounterReading) -> ObservedEdge:
@@ -109,8 +108,8 @@ class CountersObserver(Observer):
 
     def _reading(self) -> CounterReading:
         work, snapshots = self.work, self.work.checkpoints
-        # If the run writes, its writes are flushed during the run, so its own bytes must be counted apart. An engine is
-        # a child of this process, and the kernel counts it with this process.
+        # If the run writes, its writes are flushed during the run, so that the bytes of the run and of other programs
+        # must be separated. An engine is a child of this process; the kernel adds its counts to this process.
         further: Sequence[Device | None] | None = (
             snapshots.devices if snapshots else () if work.writes or work.may_write or work.source else None
         )
@@ -120,14 +119,17 @@ class CountersObserver(Observer):
         )
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the difference of the readings (`subtract_readings`), the load before the run, and the devices.
+        """Return the differences of the counters (`subtract_readings`), the load before the run, and the devices.
 
-        Further keys are:
+        The further keys are:
 
-        - ``load_average``; ``device_use`` (`use_of_devices`);
-        - ``device`` and ``lowest_device``: None if there is none;
-        - ``quota_cores``: None without a quota of a control group; else also ``throttled_periods`` and ``throttled_s``;
-        - ``reached_bytes``, for a run that writes a file: bytes that all processes wrote to its storage; None: unknown.
+        - ``load_average``: the load average before the run;
+        - ``device_use``: the requests to the devices (`use_of_devices`);
+        - ``device`` and ``lowest_device``: the names of the devices; None if there is no such device;
+        - ``quota_cores``: the CPU quota of the control group; None without a quota;
+        - ``throttled_periods`` and ``throttled_s``: how often and how long the quota stopped threads;
+        - ``reached_bytes``, only for a run that writes a file: the bytes that all processes wrote to the storage of the
+          file; None if unknown.
         """
         fetch = next((observer.fetch for observer in self.beside if isinstance(observer, CacheObserver)), None)
         return {
@@ -155,7 +157,10 @@ def read_counters(
     further: Sequence[Device | None] | None = None,
     helpers: Iterable[int] = (),
 ) -> CounterReading:
-    """Return all counters now; `readers` and `helpers` are process ids, `further` the devices of snapshots."""
+    """Return the current values of all counters.
+
+    `readers` and `helpers` are process ids. `further` are the devices of the snapshots.
+    """
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     at_s, kernel_s, raw_s = read_clocks()
@@ -165,7 +170,7 @@ def read_counters(
         raw_s=raw_s,
         process=process_io(),
         device=_count(device),
-        # guest time (fields 8, 9) is contained in user and nice
+        # The fields 8 and 9 (guest time) are left out, because the fields user and nice include the guest time.
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
         steal_s=ticks[_STEAL] * _TICK_S,
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
@@ -182,16 +187,19 @@ def _count(device: Device | None) -> DeviceCount | None:
 
 
 def subtract_readings(before: CounterReading, after: CounterReading) -> dict[str, float | int | None]:
-    """Return the difference of two readings: the work of this process and the work of all other processes.
+    """Return the differences between two readings: the work of this process, and the work of all other processes.
 
     The keys are:
 
-    - ``device_bytes``: fetched for this process and its readers (``read_bytes`` of ``/proc/self/io``);
-    - ``written_bytes``;
-    - ``device_read_bytes``, ``lowest_read_bytes``: read by all processes from the device and the lowest one below it;
-    - ``cpu_s``, ``steal_s``, ``io_pressure_s``, and ``readers_cpu_s`` if other processes read for this one;
-    - ``other_cpu``: cores that other processes kept busy, on average;
-    - ``elapsed_s``, and the same time by the kernel's clock (``kernel_s``) and by the hardware's (``raw_s``).
+    - ``device_bytes``: bytes fetched for this process and its readers (``read_bytes`` of ``/proc/self/io``);
+    - ``written_bytes``: bytes that this process wrote;
+    - ``device_read_bytes``: bytes that all processes read from the device;
+    - ``lowest_read_bytes``: bytes that all processes read from the lowest device below;
+    - ``cpu_s``, ``steal_s``, ``io_pressure_s``: see `CounterReading`;
+    - ``readers_cpu_s``: CPU seconds of the readers, only if other processes read for this process;
+    - ``other_cpu``: mean number of CPU cores that other processes used;
+    - ``elapsed_s``: seconds between the readings;
+    - ``kernel_s``, ``raw_s``: seconds between the readings by the kernel's clock and by the hardware's clock.
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
@@ -219,7 +227,7 @@ def _subtract(before: float | None, after: float | None) -> float | None:
 
 
 def _own_bytes(before: CounterReading, after: CounterReading) -> tuple[int | None, int | None]:
-    """Return the bytes read for this process, and the bytes that it wrote; None if the kernel does not count them."""
+    """Return the bytes read for this process, and the bytes that this process wrote; None if unknown."""
     if before.process is None or after.process is None:
         return None, None
     read_bytes, written_bytes = (after.process[key] - before.process[key] for key in ("read_bytes", "write_bytes"))
@@ -231,11 +239,12 @@ def _bytes_read_from(before: DeviceCount | None, after: DeviceCount | None) -> i
 
 
 def use_of_devices(before: CounterReading, after: CounterReading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
-    """Return all requests to the data's devices and to the lowest device below, with the smallest share of this run.
+    """Return the use of the devices of the data, and of the lowest device below, between two readings.
 
-    None if the kernel has no counts for a device or for this process. `fetch` describes the data of the files on the
-    device: each extent is read by at least one request. All requests of the upper device to the lowest device count as
-    those of this run.
+    Each use has the requests of all processes, and the smallest possible number of requests of this run. Return None if
+    the kernel does not count the requests to a device, or the bytes of this process. `fetch` describes the extents of
+    the files on the device; each extent takes at least one request. All requests from the upper device to the lowest
+    device count as requests of this run.
     """
     read_bytes, written_bytes = _own_bytes(before, after)
     counts_before, counts_after = ((reading.device, *(reading.further or ())) for reading in (before, after))
@@ -249,8 +258,8 @@ def use_of_devices(before: CounterReading, after: CounterReading, fetch: Fetch |
         *_work_of_processes(before.readers, after.readers),
     ]
     own_read_bytes = read_bytes + sum(work[0] for work in _work_of_processes(before.helpers, after.helpers))
-    # The writes of a run that only reads are not subtracted: they reach the device later or never. A run that saves
-    # syncs its writes in its time.
+    # If a run only reads, its few writes are not subtracted, because these writes reach the device later or never. If a
+    # run saves snapshots, the run syncs its writes while it is observed.
     own_written_bytes = None if after.further is None else written_bytes + sum(work[1] for work in helper_work)
     read_share = min(1.0, read_bytes / fetch.bytes) if fetch and fetch.bytes else 0.0
     own_reads = max(-(-own_read_bytes // device.request_bytes), int(read_share * fetch.extents) if fetch else 0)
@@ -288,12 +297,12 @@ def _subtract_counts(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ..
 def _work_of_processes(
     before: Mapping[int, tuple[int, int, float]], after: Mapping[int, tuple[int, int, float]]
 ) -> list[tuple[Any, ...]]:
-    """Return the work of each process between two readings: bytes read, bytes written, CPU seconds."""
+    """Return for each process the work between two readings: bytes read, bytes written, CPU seconds."""
     return [_subtract_counts(counts, before.get(pid, (0, 0, 0.0))) for pid, counts in after.items()]
 
 
 def _work_of_helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
-    """Return bytes read, bytes written and CPU seconds of each process so far; ended processes are left out."""
+    """Return the bytes read, bytes written and CPU seconds of each process since its start; skip ended processes."""
     work = {}
     for pid in pids:
         with suppress(OSError):
@@ -304,7 +313,7 @@ def _work_of_helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
 
 
 def process_io(pid: int | str = "self") -> dict[str, int] | None:
-    """Return the counters of a process (``/proc/<pid>/io``: bytes, calls); None if the kernel does not show them."""
+    """Return the counters of a process in ``/proc/<pid>/io`` (bytes and calls), or None if the file is unreadable."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
     except OSError:

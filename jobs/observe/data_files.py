@@ -1,4 +1,4 @@
-"""The observers of a run's files: the page cache in the requested state, with proof, and the list of files."""
+"""Observe the files of a run: bring the page cache into the requested state, and check that no file changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.system.page_cache import Fetch
 
 
 class CacheObserver(Observer):
-    """The observer of the run's pages in memory, just before the clock starts."""
+    """Sets the state of the page cache, and counts the pages in memory just before the clock starts."""
 
     place = 0
     gives = ("resident_fraction", "residency_method", "linked_files", "below", "to_fetch_bytes")
@@ -27,7 +27,7 @@ class CacheObserver(Observer):
     def start(self) -> None:
         """Bring the page cache into the state of the setting ``cache``, and count the pages in memory."""
         work, policy = self.work, self.request["settings"].get("cache")
-        if work.writes and not work.source:  # a run that only reads does not need the sync, which may hang
+        if work.writes and not work.source:  # no sync for a run that only reads, because a sync may hang
             for folder in work.folders:
                 page_cache.sync_file_system(folder)  # earlier writes must not be flushed during the run
         self._layers = work.below if policy == "cold" else Layers()
@@ -38,11 +38,11 @@ class CacheObserver(Observer):
                 page_cache.read_through(work.files)
             self._residency = page_cache.residency(work.proof)
         self._layers_left = self._layers.drop_from_cache()
-        this_rank().barrier()  # no rank counts or reads while another rank drops pages
+        this_rank().barrier()  # no rank may read files while another rank still drops pages
 
     @property
     def fetch(self) -> Fetch:
-        """Return the bytes that the devices must deliver for the files that are certainly read."""
+        """Return what the devices must deliver for the files that the run certainly reads."""
         return self._residency.fetch
 
     def metrics(self) -> Mapping[str, Any]:
@@ -50,11 +50,13 @@ class CacheObserver(Observer):
 
         The keys are:
 
-        - ``resident_fraction``: share of the pages in memory, including a loop device's file; None if unknown;
-        - ``residency_method``: the system call that was used;
-        - ``linked_files``: the number of names of files that have another name in the list;
-        - ``below``: the layers below the file system, as texts;
-        - ``to_fetch_bytes``, for listed files: the least bytes that the devices must deliver; None if unknown.
+        - ``resident_fraction``: share of the files' pages in memory; the pages of the backing file of a loop device
+          count as well; None if unknown;
+        - ``residency_method``: the system call that counted the pages;
+        - ``linked_files``: number of names in the list that are hard links to files listed before;
+        - ``below``: texts about the layers below the file system;
+        - ``to_fetch_bytes``, only for listed files: smallest number of bytes that the devices must deliver; None if
+          unknown.
         """
         fetch = self._residency.fetch
         hidden = [f"the backing file {file} cannot be seen" for file in self._layers.hidden]
@@ -76,16 +78,19 @@ class CacheObserver(Observer):
         return min(all_bytes, sum(requested[path] for path in set(self.work.proof))) if requested else all_bytes
 
     def _resident_fraction(self) -> float | None:
-        if self.work.source:  # only the servers know which objects are in memory
+        if self.work.source:  # a client cannot see which objects the servers have in memory
             return None
         return self._layers.share_in_memory(self._residency, self._layers_left)
 
 
-_NAMED_FILES = 3  # number of files that a record names
+_NAMED_FILES = 3  # largest number of changed files that a record names
 
 
 class _FileState(NamedTuple):
-    """The parts of a file's status that change with its content; `changed_ns` is set by the kernel alone."""
+    """The parts of a file's status that show a change of the content.
+
+    `changed_ns` is the ctime, which only the kernel can set.
+    """
 
     kind: int
     device: int
@@ -95,7 +100,7 @@ class _FileState(NamedTuple):
 
 
 class ListedFilesObserver(Observer):
-    """The observer of the files that the run certainly reads."""
+    """Observes whether the files that the run certainly reads match the list of files."""
 
     place = 5
     gives = ("listed_bytes", "changed_files", "changed")
@@ -103,27 +108,26 @@ class ListedFilesObserver(Observer):
     def start(self) -> None:
         """Read the status of each file before the run; raise DatasetError for a pipe, which would block the run."""
         self._before = self._look_at_files()
-        readable_kinds = (stat.S_IFREG, stat.S_IFDIR)  # a folder gives an error, which is counted
+        readable_kinds = (stat.S_IFREG, stat.S_IFDIR)  # reading a folder fails, and the run counts the error
         if other_kinds := [path for path, state in self._before.items() if state and state.kind not in readable_kinds]:
-            raise DatasetError(f"{other_kinds[0]} is not a file any more", "move it out of the dataset")
+            raise DatasetError(f"{other_kinds[0]} is not a file any more", "move this path out of the dataset")
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the status again, and look for files that are not in the list."""
+        """Read the status of each file after the run, and look for files that are not in the list."""
         self._after, self._new = self._look_at_files(), []
         if self.work.whole:
             listed = {(state.device, state.inode) for state in self._before.values() if state}
-            with suppress(
-                OSError, untrusted.UntrustedError
-            ):  # the folder was removed; then its listed files have changed
+            # If the folder was removed, its listed files count as changed, so the error need not be raised.
+            with suppress(OSError, untrusted.UntrustedError):
                 files = untrusted.files_below(self.work.folder)
                 self._new = [path for path, status in files if (status.st_dev, status.st_ino) not in listed]
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``listed_bytes``, ``changed_files`` and ``changed``; an empty result without a list of files.
+        """Return ``listed_bytes``, ``changed_files`` and ``changed``, or an empty mapping without a list of files.
 
-        ``listed_bytes`` is the listed size of the files that are certainly read. ``changed_files`` is the number of
-        files that differ from the list, changed since the start of the run, or are new in a folder that is listed
-        completely. ``changed`` has some of their names.
+        ``listed_bytes`` is the size, in the list, of the files that the run certainly reads. ``changed_files`` is the
+        number of files that differ from the list, or that changed during the run. If the list names all files of a
+        folder, new files in the folder count as well. ``changed`` has the names of at most three of these files.
         """
         if self.work.source:
             return self._metrics_of_objects(self.work.source)
@@ -149,7 +153,10 @@ class ListedFilesObserver(Observer):
         }
 
     def _metrics_of_objects(self, source: RunObjects) -> Mapping[str, Any]:
-        """Return the same metrics for objects; each object is compared with its manifest when it arrives."""
+        """Return ``listed_bytes``, ``changed_files`` and ``changed`` for objects.
+
+        Each object is compared with the manifest when the object arrives.
+        """
         if not source.stored:
             return {}
         source.ranges.compare()

@@ -1,4 +1,4 @@
-"""The interface of an observer, and the functions that run all observers of a run."""
+"""Define the interface of an observer, start and stop all observers of a run, and collect their metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from jobs.ready_run import ReadyRun
 
 
 class Observer:
-    """An observer of one aspect of a run. `beside` has all observers of the run. The methods here do nothing."""
+    """The base class of observers; an observer observes one aspect of a run.
+
+    `beside` contains all observers of the run. The methods of the base class do nothing.
+    """
 
     place = 50
-    """The position in the order of starts: the largest starts last, just before the clock; stops are reversed."""
+    """The position in the order in which observers start. The observer with the largest number starts last, just before
+    the clock, and stops first."""
     gives: tuple[str, ...] = ()
-    """The keys of `metrics`; no other observer has the same key."""
+    """The keys of `metrics`; two observers must not have a common key."""
 
     def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         self.request, self.work = request, work
@@ -27,34 +31,38 @@ class Observer:
 
     @property
     def snapshot_folders(self) -> Sequence[Path]:
-        """Return the folders of the run's snapshots; none for a run that saves nothing."""
+        """Return the folders of the run's snapshots, or an empty sequence for a run without snapshots."""
         return self.work.checkpoints.folders if self.work.checkpoints else ()
 
     def start(self) -> None:
-        """Begin to observe; the clock starts when all observers have begun."""
+        """Start observing. The clock of the run starts after all observers have started."""
 
     def stop(self, *, failed: bool) -> None:
-        """End observing; the clock has stopped, but a drain of snapshots may still run."""
+        """Stop observing. The clock has stopped, but snapshots may still be copied to a slow storage."""
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the metrics of the run, after all observers have stopped; this may wait for a drain."""
+        """Return the metrics of the run; called after all observers have stopped.
+
+        The method may wait until all snapshots are copied to a slow storage.
+        """
         return {}
 
 
 @contextmanager
 def run_observers(observers: Sequence[Observer]) -> Iterator[None]:
-    """Start the observers; stop them at the end, even if the run fails."""
+    """Start the observers, and stop all observers at the end of the context, even if the run fails."""
     with ExitStack() as stack:
         for observer in observers:
             observer.beside = observers
             observer.start()
             stack.push(partial(_stop, observer))
-        gc.freeze()  # else a garbage collection within the clock takes tenths of a second (TensorFlow's objects)
+        # Without `freeze`, a garbage collection of TensorFlow's objects takes tenths of a second while the clock runs.
+        gc.freeze()
         yield
 
 
 def collect_metrics(observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the metrics of all observers; raise TypeError for a key that its observer does not declare."""
+    """Return the metrics of all observers; raise TypeError if an observer returns a key that is not in `gives`."""
     metrics: dict[str, Any] = {}
     for observer in observers:
         own_metrics = observer.metrics()

@@ -1,4 +1,4 @@
-"""The observers that profile a run if its cell asks for it: by POSIX calls, or by TensorFlow's own profiler."""
+"""Profile a run, if the settings of the cell require a profile: POSIX calls, or TensorFlow's own profiler."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from jobs.events.posix_window import Window
     from jobs.profiler import Profile
 
-_LARGEST_BYTES = 1 << 31  # largest trace of TensorFlow: protobuf's limit of one message
+_LARGEST_BYTES = 1 << 31  # largest trace of TensorFlow, because protobuf limits the size of one message
 
 
 class PosixObserver(Observer, steps.Watcher):
-    """The observer of POSIX and STDIO calls on data set and snapshots, and of the bytes of all files."""
+    """Profiles the POSIX and STDIO calls on the data set and the snapshots; counts the bytes read from all files."""
 
     place = 90
     gives = ("profile",)
@@ -37,24 +37,24 @@ class PosixObserver(Observer, steps.Watcher):
         mode, self._every = profile.get("posix", "none"), profile.get("every")
         self._file = Path(file) if mode != "none" and (file := request.get("profile")) else None
         if self._file and not work.calls:
-            from jobs.profiler import Profile  # noqa: PLC0415 - rarely needed
+            from jobs.profiler import Profile  # noqa: PLC0415 - most runs need no profiler
 
             self._profile = Profile(mode, only=[*work.folders, *self.snapshot_folders])
 
     def start(self) -> None:
-        """Open the window: from now on, before the clock starts, calls of this process are recorded."""
+        """Open the window of the profile before the clock starts, so that the calls of this process are recorded."""
         if self._profile:
             self._profile.start()
             if self._every:
                 steps.watch_steps(self)
 
     def end(self, number: int) -> None:
-        """Begin a new part of the window after every `every` steps."""
+        """Begin a new part of the window if `profile.every` steps have passed."""
         if self._profile and self._every and number % self._every == 0:
             self._profile.mark()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Close the window."""
+        """Close the window of the profile."""
         steps.unwatch_steps(self)
         if self._profile:
             self._profile.stop()
@@ -62,11 +62,11 @@ class PosixObserver(Observer, steps.Watcher):
     def metrics(self) -> Mapping[str, Any]:
         """Return ``profile``: the totals of `jobs.profiler.report.window_metrics`, and the name of the ``file``.
 
-        ``file`` is None if it could not be written; then ``error`` has the reason.
+        ``file`` is None if the file could not be written; then ``error`` has the reason.
         """
         if self._file is None:
             return {}
-        from jobs.events import posix_window  # noqa: PLC0415 - as above
+        from jobs.events import posix_window  # noqa: PLC0415 - most runs need no profiler
         from jobs.profiler import detach, report  # noqa: PLC0415
 
         if self._profile:
@@ -81,7 +81,10 @@ class PosixObserver(Observer, steps.Watcher):
 
 
 class TensorFlowObserver(Observer, steps.Watcher):
-    """The observer that runs TensorFlow's profiler over a window of steps; for step 1 from before the clock."""
+    """Runs TensorFlow's profiler during a range of steps.
+
+    If the range begins with step 1, the profiler starts before the clock.
+    """
 
     place = 85
     gives = ("tensorflow",)
@@ -98,21 +101,21 @@ class TensorFlowObserver(Observer, steps.Watcher):
         self._times = {"start_s": 0.0, "stop_s": 0.0}
 
     def start(self) -> None:
-        """Watch the steps; start the profiler now if the window begins with step 1."""
+        """Watch the steps, and start the profiler now if the range begins with step 1."""
         if self._file:
             steps.watch_steps(self)
             if self._first == 1:
                 self._start()
 
     def begin(self, number: int) -> None:
-        """Start the profiler before the first step of the window, and mark each step."""
+        """Start the profiler before the first step of the range, and begin the mark of each step."""
         if number == self._first and not self._open:
             self._start()
         if self._open:
             self._mark = tf.profiler.experimental.Trace(steps.MARK, step_num=number, _r=1)
 
     def end(self, number: int) -> None:
-        """End the mark of the step; stop the profiler after the last step of the window."""
+        """End the mark of a step, and stop the profiler after the last step of the range."""
         if self._mark:
             self._mark.__exit__(None, None, None)
             self._mark = None
@@ -120,11 +123,11 @@ class TensorFlowObserver(Observer, steps.Watcher):
             self._stop()
 
     def part(self, name: str) -> AbstractContextManager[Any]:
-        """Mark a part of a step."""
+        """Return a context that marks a part of a step in TensorFlow's trace."""
         return tf.profiler.experimental.Trace(f"campaign {name}") if self._open else nullcontext()
 
     def stop(self, *, failed: bool) -> None:
-        """End the profiler if it still runs."""
+        """Stop the profiler if the profiler still runs."""
         if self._file:
             steps.unwatch_steps(self)
             if self._open:
@@ -152,13 +155,13 @@ class TensorFlowObserver(Observer, steps.Watcher):
     def metrics(self) -> Mapping[str, Any]:
         """Return ``tensorflow``: the metrics of `jobs.events.step_times.record_metrics`, and the ``file`` of the table.
 
-        ``file`` is None without a table; then ``error`` has the reason. ``start_s`` and ``stop_s`` are the times to
-        start and stop the profiler. They are part of ``other_s``, except before the first and after the last step of
-        the run.
+        ``file`` is None if there is no table; then ``error`` has the reason. ``start_s`` and ``stop_s`` are the times
+        to start and stop the profiler. These times are part of ``other_s``, unless the profiler starts before the first
+        step or stops after the last step of the run.
         """
         if not self._file:
             return {}
-        from jobs.events import step_times, tensorflow_trace  # noqa: PLC0415 - rarely needed
+        from jobs.events import step_times, tensorflow_trace  # noqa: PLC0415 - most runs need no profiler
 
         times: Mapping[str, Any] = {}
         error = self._error or (None if self._folder else f"the run had no step {self._first}")
@@ -176,7 +179,7 @@ class TensorFlowObserver(Observer, steps.Watcher):
 
 
 def _only_trace(folder: Path) -> Path:
-    """Return the path of TensorFlow's trace below a folder; raise JobError unless there is exactly one."""
+    """Return the path of TensorFlow's trace below a folder; raise JobError if there is not exactly one trace."""
     traces = [folder / name for name in files.folder_tree(folder) if name.endswith(".xplane.pb")]
     if len(traces) != 1:
         raise JobError(f"TensorFlow's profiler left {len(traces)} traces instead of one")

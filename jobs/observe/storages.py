@@ -1,4 +1,4 @@
-"""The observers of a run's storages: emulation, snapshots, limits of control groups, requests to an object store."""
+"""Observe the storages of a run: emulation, snapshots, I/O limits of control groups, requests to an object store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.system.layers import RequestAccount, account_of_storage, emulated_stor
 
 
 class StoragesObserver(Observer):
-    """The observer of the storages of the data and the snapshots; it waits for the drain."""
+    """Observes the storages of the data and the snapshots, and waits until all snapshots are on the slow storage."""
 
     place = 90
     gives = (
@@ -28,14 +28,17 @@ class StoragesObserver(Observer):
     )
 
     def start(self) -> None:
-        """Read the counts of requests to emulated storages."""
+        """Read how many requests each emulated storage has served."""
         snapshot_folders = self.snapshot_folders
         self._emulated = self.work.below.emulated or any(map(emulated_storage, snapshot_folders))
         folders = (*self.work.folders, *snapshot_folders) if self._emulated else ()
         self._before = {folder: account for folder in folders if (account := _account_or_none(folder))}
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the counts again, before the rest of a drain; a restarted server, which counts from 0, is left out."""
+        """Read the counts of requests again, before the remaining snapshots are copied to a slow storage.
+
+        A server that was restarted during the run is left out, because a new server counts from 0.
+        """
         accounts = {folder: account for folder in self._before if (account := _account_or_none(folder))}
         self._after = {
             folder: account for folder, account in accounts.items() if account.pid == self._before[folder].pid
@@ -44,8 +47,8 @@ class StoragesObserver(Observer):
     def metrics(self) -> Mapping[str, Any]:
         """Return ``emulated``, ``served`` for emulated storages, and the metrics of the snapshots.
 
-        ``served`` has, by the name of the storage, the requests of all processes (`Served`) and the kernel's costs of
-        serving them (`ServingCosts`), if the storage reports them.
+        ``served`` has, for each emulated storage that reports its counts, the requests of all processes and the CPU
+        time that the kernel needs for these requests (`jobs.system.layers.RequestAccount`).
         """
         metrics: dict[str, Any] = {"emulated": self._emulated}
         if self._after:
@@ -64,7 +67,7 @@ def _difference(after: RequestAccount, before: RequestAccount) -> dict[str, floa
     return {key: round(count - before.counts[key], 6) for key, count in after.counts.items()}
 
 
-# The limits that an emulated storage may keep by control groups: the key of its bound, and the unit of the bound.
+# The limits that can emulate a storage by a control group: for each limit, the key of the emulated speed and its unit.
 _EMULATED_BOUNDS = {
     "read_bps": ("read_mb_per_s", 1e6), "write_bps": ("write_mb_per_s", 1e6),
     "read_iops": ("read_iops", 1), "write_iops": ("write_iops", 1),
@@ -73,13 +76,13 @@ _COUNTS = {"read_iops": "reads", "read_bps": "read_bytes", "write_iops": "writes
 
 
 class IoLimitsObserver(Observer):
-    """The observer of the limits on all devices of the run, including lower devices and the devices of snapshots."""
+    """Observes the I/O limits on all devices of the run, including lower devices and the devices of snapshots."""
 
     place = 12
     gives = ("io_limits", "io_limits_hidden")
 
     def start(self) -> None:
-        """Find the limits, and read the counts of the limited requests."""
+        """Find the limits, and read the counters that the limits apply to."""
         snapshot_folders = self.snapshot_folders
         folders = [folder for folder in (*self.work.folders, *snapshot_folders) if folder.exists()]
         devices = {device.name: device for folder in folders for device in devices_behind(folder)}
@@ -90,7 +93,7 @@ class IoLimitsObserver(Observer):
         self._start_s = time.perf_counter()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the counts again, and compute the rates reached."""
+        """Read the counters again, and calculate the rates that were reached during the run."""
         elapsed_s = time.perf_counter() - self._start_s
         after = [_count_on_device(limit, device) for limit, device in self._limits]
         self._rates = [
@@ -98,10 +101,10 @@ class IoLimitsObserver(Observer):
         ]
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``io_limits`` and ``io_limits_hidden``, whether there are higher groups that cannot be seen.
+        """Return ``io_limits``, and ``io_limits_hidden``: whether there are parent groups that cannot be seen.
 
-        A limit has device, kind, ``per_s``, group, and ``reached_per_s``, the rate of all processes of that group. A
-        limit that emulates a storage is left out.
+        A limit has the device, the kind, the limit ``per_s``, the control group, and ``reached_per_s``. The latter is
+        the rate that all processes of the group reached. A limit that emulates a storage is left out.
         """
         pairs = zip(self._limits, self._rates, strict=True)
         return {
@@ -115,7 +118,7 @@ def _count_on_device(limit: IoLimit, device: Device) -> int:
 
 
 def _emulates_storage(limit: IoLimit, bounds: Mapping[str, Mapping[str, Any] | None]) -> bool:
-    """Return whether a limit is the one that emulates the device's speed."""
+    """Return whether a limit emulates the speed of a storage."""
     key, unit = _EMULATED_BOUNDS[limit.kind]
     bound = (bounds.get(limit.device) or {}).get(key)
     return bound is not None and limit.per_s >= round(bound * unit)
@@ -125,20 +128,20 @@ _DIGITS = 6
 
 
 class ObjectStoreObserver(Observer):
-    """The observer of the requests of the client of an object store, and of the servers on this machine."""
+    """Observes the requests of the object store's client, and the servers of the object store on this machine."""
 
     place = 20
     gives = ("objects",)
 
     def start(self) -> None:
-        """Find the servers and read their resource use; requests before the run do not count."""
+        """Find the server processes and read their resource use; reset the client's counts of requests to 0."""
         if source := self.work.source:
             with source.client.lock:
                 source.client.counts = RequestCounts()
             self._before = self._server_use()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the resource use again, also of new servers; requests after the run do not count."""
+        """Save the client's counts, and read the resource use of all server processes again, with new processes."""
         if self.work.source:
             client = self.work.source.client
             with client.lock:
@@ -153,7 +156,7 @@ class ObjectStoreObserver(Observer):
         )
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``objects``: the address and client, the client's counts, ``servers`` by their names."""
+        """Return ``objects``: facts about the object store and the client, the client's counts, and the ``servers``."""
         source = self.work.source
         if not source:
             return {}
@@ -175,7 +178,7 @@ def _client_metrics(counts: RequestCounts) -> dict[str, Any]:
 
 
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    """Return the median, the 99th percentile and the maximum; empty for no values."""
+    """Return the median, the 99th percentile and the maximum, or an empty dictionary if there are no values."""
     ordered = sorted(seconds)
     shares = {"p50": 0.5, "p99": 0.99, "max": 1.0} if ordered else {}
     return {name: round(ordered[int(share * (len(ordered) - 1))], _DIGITS) for name, share in shares.items()}

@@ -1,8 +1,8 @@
-"""The observer of the whole system: a thread samples the kernel's counters into one CSV per run, as dstat does.
+"""Trace the whole system during a run: a thread samples the kernel's counters, and writes one CSV per run, like dstat.
 
-It samples the devices behind the run's paths (for network file systems the client's statistics), the bytes of this
-process, I/O pressure, CPU and memory. Each source is a group of columns, read from the kernel and converted to cells.
-If a source cannot be read, its columns stay empty and the record has the reason; the run does not fail.
+The thread samples the devices behind the run's paths, the bytes of this process, I/O pressure, CPU and memory. For
+network file systems, the thread samples the statistics of the client. Each source of counters is a group of columns in
+the CSV. If a source cannot be read, its columns stay empty, and the record has the reason; the run does not fail.
 """
 
 from __future__ import annotations
@@ -30,34 +30,38 @@ from jobs.system.traffic import Traffic, traffic_counters
 OK = "ok"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KIB = 1024
-_CPU_FIELDS = slice(1, 9)  # of the "cpu" line of /proc/stat; user and nice include the guest time after them
-_MEMORY = re.compile(r"^(Cached|Dirty|Writeback): +(\d+) kB", re.MULTILINE)  # of /proc/meminfo; its kB are KiB
-_RSS = 1  # field of /proc/self/statm, in pages
+_CPU_FIELDS = slice(1, 9)  # fields in the "cpu" line of /proc/stat, without guest time, which user and nice include
+_MEMORY = re.compile(r"^(Cached|Dirty|Writeback): +(\d+) kB", re.MULTILINE)  # in /proc/meminfo, kB means KiB
+_RSS = 1  # index of the resident memory in /proc/self/statm, in pages
 
 
 @dataclass(frozen=True)
 class TraceCounter:
-    """A source of the trace: a group of columns, its reader, and the function that makes its cells."""
+    """A source of the trace: a group of columns, a function that reads counters, and a function that makes cells."""
 
-    # The two rows of the header.
+    # The names in the two header rows of the CSV.
     name: str
     columns: tuple[str, ...]
-    # Returns the kernel's counts; may raise OSError, and ValueError or LookupError for an unknown format.
+    # A function that reads the kernel's counters. May raise OSError, or ValueError and LookupError for an unknown
+    # format.
     read: Callable[[], tuple[int, ...]]
-    # Converts the differences of the counts, and the seconds between them, to cells (None: no value). Without it
-    # the counts are levels and are shown unchanged.
+    # A function that converts the differences between two samples, and the seconds between these samples, to cells. A
+    # cell is None if there is no value. If the function is None, the counters are levels and become cells unchanged.
     cells: Callable[[Sequence[int], float], Sequence[float | None]] | None
 
 
 def find_counters(paths: Sequence[Path]) -> tuple[list[TraceCounter], dict[str, str]]:
-    """Return the sources to sample, and the states of all sources by name, also of paths without a source."""
+    """Return the sources to sample, and the state of each source by name.
+
+    The states also contain each path for which there is no source.
+    """
     traffic: dict[str, Traffic] = {}
     models: dict[Path, None] = {}
     states = {}
     for path in paths:
         try:
             path_traffic = traffic_counters(path)
-            # Only a loop device can have an emulation server; a path on a network is not touched to find one.
+            # Only a loop device can have an emulation server. A path on a network file system is not accessed here.
             model = model_behind(path) if any(name.startswith("dsk/loop") for name in path_traffic) else None
         except OSError as error:
             states[str(path)] = f"not readable: {error_in_one_line(error)}"
@@ -81,13 +85,13 @@ def find_counters(paths: Sequence[Path]) -> tuple[list[TraceCounter], dict[str, 
 
 
 def _model_counts(model: Path) -> tuple[int, ...]:
-    """Return the requests, the sum of their microseconds, and the busy microseconds of an emulated storage."""
+    """Return the number of requests to an emulated storage, the sum of their durations, and the busy time (in µs)."""
     report = ask_server(model)
     return report["reads"] + report["writes"], round(report["queue_s"] * 1e6), round(report["busy_s"] * 1e6)
 
 
 def _model_rates(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Return requests per second, the mean number in flight, and the busy time in percent."""
+    """Return the requests per second, the mean number of requests in flight, and the busy time in percent."""
     requests, queue_us, busy_us = counts
     return [requests / seconds, queue_us / 1e6 / seconds, busy_us / 1e4 / seconds]
 
@@ -98,50 +102,56 @@ def _process_bytes() -> tuple[int, ...]:
 
 
 def _io_pressure_us() -> tuple[int, ...]:
-    """Return the microseconds in which some task waited for I/O, and all busy tasks did (accounting/psi.rst)."""
+    """Return the microseconds in which at least one task, and in which all busy tasks, waited for I/O.
+
+    The kernel's documentation (accounting/psi.rst) describes these counters.
+    """
     some, full = read_kernel("/proc/pressure/io").splitlines()
     return int(some.rpartition("total=")[2]), int(full.rpartition("total=")[2])
 
 
 def _cpu_ticks() -> tuple[int, ...]:
-    """Return ticks of the whole machine: user and nice, system with interrupts, idle, I/O wait, stolen."""
+    """Return the CPU ticks of the whole machine: user and nice, system and interrupts, idle, I/O wait, stolen."""
     line = read_kernel("/proc/stat").partition("\n")[0]
     user, nice, system, idle, wait, irq, softirq, steal = map(int, line.split()[_CPU_FIELDS])
     return user + nice, system + irq + softirq, idle, wait, steal
 
 
 def _memory_bytes() -> tuple[int, ...]:
-    """Return bytes: resident memory of this process; page cache, its dirty pages, and pages under writeback."""
+    """Return four numbers of bytes: resident memory of this process, page cache, dirty pages, pages in writeback."""
     pages = int(read_kernel("/proc/self/statm").split()[_RSS])
     kib = dict(_MEMORY.findall(read_kernel("/proc/meminfo")))
     return pages * _PAGE_BYTES, *(int(kib[line]) * _KIB for line in ("Cached", "Dirty", "Writeback"))
 
 
 def _rates_per_s(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Return counts per second; None if a counter was reset (root can do so with Lustre's)."""
+    """Return the counts per second, or None for a counter that was reset (root can reset Lustre's counters)."""
     return [count / seconds if count >= 0 else None for count in counts]
 
 
 def _percent_of_time(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Return the share in percent of counts of microseconds in the time."""
+    """Convert microseconds to percent of the elapsed `seconds`."""
     return [count / 1e6 / seconds * 100 for count in counts]
 
 
 def _percent_of_sum(counts: Sequence[int], _seconds: float) -> Sequence[float | None]:
-    """Return counts in percent of their sum; None if no tick passed."""
+    """Convert counts of ticks to percent of the sum of all counts; the results are None if no tick has passed."""
     ticks = [max(0, count) for count in counts]
     return [100 * tick / sum(ticks) if any(ticks) else None for tick in ticks]
 
 
 def error_in_one_line(error: Exception) -> str:
-    """Return the reason of an error in one line."""
+    """Return a text of one line that describes an error."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return f"{type(error).__name__}: {error}"
 
 
 class _Sample(NamedTuple):
-    """A sample of the counts of all sources (None: unreadable) at `at_s` of the clock and Unix time `epoch_s`."""
+    """The counters of all sources at one moment; the counters of an unreadable source are None.
+
+    `at_s` is the moment by the clock of the trace, and `epoch_s` is the Unix time.
+    """
 
     at_s: float
     epoch_s: float
@@ -149,21 +159,25 @@ class _Sample(NamedTuple):
 
 
 class TraceClock:
-    """The clock, which can also wait until a time or for a lock; tests replace it."""
+    """The clock of the trace, with a function that waits; tests replace this clock."""
 
     now = staticmethod(time.perf_counter)
 
     def wait(self, stop: threading.Lock, until_s: float) -> bool:
-        """Wait until `until_s`, or until the lock is released, which means stop; return whether it was released."""
+        """Wait until the time `until_s`, or until another thread releases the lock `stop`.
+
+        Return whether the lock was released, which means that the trace must stop.
+        """
         return stop.acquire(timeout=max(0.0, until_s - self.now()))
 
 
 class SystemTrace:
-    """A trace: samples from `start` to `stop`, during a drain (`settle`, called by `finish`), and for `tail_s` more.
+    """A trace of the system from `start` to `stop`, and for `tail_s` seconds longer.
 
-    Samples are due on a fixed grid; the next one is left out if a late sample comes less than half an interval before
-    it. Rates are computed over the time that really passed, so their sums equal the kernel's counts. A failed run has
-    no tail.
+    If the run has snapshots, the trace also continues until all snapshots are on the slow storage: `finish` calls
+    `settle`, which waits for this. Samples are taken at fixed intervals. If a late sample comes less than half an
+    interval before the next sample, the next sample is left out. Rates are calculated over the time that has really
+    passed, so that their sums equal the kernel's counts. The trace of a failed run ends with `stop`.
     """
 
     clock = TraceClock()
@@ -180,22 +194,22 @@ class SystemTrace:
         self._sources, self._states = find_counters(paths)
         self._samples: list[_Sample] = []
         self._ended_s = math.inf
-        self._stop = threading.Lock()  # its release means stop; an Event takes 0.2 ms longer
+        self._stop = threading.Lock()  # a release of the lock stops the thread; a threading.Event takes 0.2 ms longer
         self._stop.acquire()
         self._thread: threading.Thread | None = None
         self._cpu_s = self._late_s = 0.0
         self._summary: dict[str, Any] | None = None
 
     def start(self) -> None:
-        """Take the first sample, at time zero."""
+        """Take the first sample, and start the thread that takes further samples."""
         self._sample()
         self._watch(until_s=math.inf)
 
     def stop(self, *, failed: bool = False) -> None:
-        """Take the sample that ends the iteration; end the trace if the run failed."""
+        """Take the sample at the end of the iteration; if the run failed, end the trace."""
         self._end_watch()
         if len(self._samples) > 1 and self.clock.now() - self._samples[-1].at_s < self._interval_s / 2:
-            self._samples.pop()  # rates over so short a time would show false peaks
+            self._samples.pop()  # rates over a very short time would show false peaks
         self._sample()
         self._ended_s = self._samples[-1].at_s
         if failed:
@@ -206,12 +220,17 @@ class SystemTrace:
             self._watch(until_s=self._ended_s + self._tail_s)
 
     def finish(self, edges: tuple[ObservedEdge, ObservedEdge] | None = None) -> dict[str, Any]:
-        """Wait for the drain and for the end of the tail, write the CSV (complete or not at all), and return a summary.
+        """Wait for the end of the trace, write the CSV, and return a summary.
 
-        The begin and end of the iteration become the `edges`, at which the run's counters were read. The keys are
-        ``file`` (name of the CSV; None if it could not be written, then see ``error``), ``interval_s``, ``tail_s``,
-        ``samples``, ``sources`` (name to ``ok`` or a fault), ``cpu_s`` (of the sampling thread) and ``late_s`` (the
-        largest delay of a sample).
+        If `edges` are given, they replace the samples at the begin and at the end of the iteration, so that the trace
+        agrees with the run's counters. The keys of the summary are:
+
+        - ``file``: name of the CSV; None if the CSV could not be written, and then ``error`` has the reason;
+        - ``interval_s``, ``tail_s``: the settings of the trace;
+        - ``samples``: number of samples;
+        - ``sources``: for each source, ``ok`` or the reason why it could not be read;
+        - ``cpu_s``: CPU seconds of the sampling thread;
+        - ``late_s``: the largest delay of a sample.
         """
         if self._summary is None and self._settle:
             self._settle()
@@ -236,7 +255,7 @@ class SystemTrace:
         return self._summary
 
     def _replace_edges(self, first: ObservedEdge, last: ObservedEdge) -> None:
-        """Replace the first sample and the sample at the end of the iteration by samples at the edges."""
+        """Replace the samples at the begin and at the end of the iteration by samples at the given edges."""
         start, *middle = (sample for sample in self._samples if sample.at_s <= self._ended_s)
         end, tail = middle.pop(), [sample for sample in self._samples if sample.at_s > self._ended_s]
         inner_samples = [sample for sample in middle if first.at_s < sample.at_s < last.at_s]
@@ -253,7 +272,7 @@ class SystemTrace:
         self._thread.start()
 
     def _end_watch(self) -> None:
-        self._stop.release()  # the thread acquires it again
+        self._stop.release()  # the sampling thread acquires the lock again and ends
         self._join()
 
     def _join(self) -> None:
@@ -261,7 +280,7 @@ class SystemTrace:
             self._thread.join()
 
     def _tick(self, origin_s: float, until_s: float) -> None:
-        """Take a sample at each interval after `origin_s`, and at `until_s`, until stopped."""
+        """Take a sample at each interval after `origin_s`, and a last sample at `until_s`, or end when stopped."""
         due_s = origin_s
         while due_s < until_s:
             due_s = origin_s + _next_tick(self.clock.now() - origin_s, self._interval_s)
@@ -278,7 +297,7 @@ class SystemTrace:
         self._samples.append(_Sample(at_s, epoch_s, tuple(self._read(source) for source in self._sources)))
 
     def _read(self, source: TraceCounter) -> tuple[int, ...] | None:
-        """Return the counts of a source; a source that failed is not read again, so its cells end there."""
+        """Return the counters of a source, or None after an error; a source is not read again after an error."""
         if self._states[source.name] != OK:
             return None
         try:
@@ -296,7 +315,7 @@ class SystemTrace:
         return {"file": self._file.name, "error": None}
 
     def _rows(self) -> Iterator[Sequence[Any]]:
-        """Yield two header rows, then one row per sample: the changes since the previous sample."""
+        """Yield two header rows, and then one row per sample with the changes since the previous sample."""
         headings = [(None if index else s.name, name) for s in self._sources for index, name in enumerate(s.columns)]
         yield from zip(("epoch", "epoch"), ("elapsed", "s"), *headings, ("phase", "phase"), strict=True)
         previous = None
@@ -307,7 +326,10 @@ class SystemTrace:
             previous = sample
 
     def _cells(self, index: int, previous: _Sample | None, after: _Sample) -> Sequence[float | None]:
-        """Return the cells of the source number `index` in one row; the first row has only levels."""
+        """Return the cells of the source number `index` for one sample.
+
+        The first sample has only levels, because there is no previous sample from which to calculate a rate.
+        """
         source, counts = self._sources[index], after.counts[index]
         previous_counts = previous.counts[index] if previous else None
         if counts is not None and source.cells is None:
@@ -319,7 +341,7 @@ class SystemTrace:
 
 
 class TraceObserver(Observer):
-    """The observer that traces a run's storages of data set and snapshots, if asked for."""
+    """Makes a system trace of a run, with the storages of data set and snapshots, if the request asks for a trace."""
 
     place = 80
     gives = ("trace",)
@@ -333,17 +355,17 @@ class TraceObserver(Observer):
             self._trace = SystemTrace(paths, trace["interval_s"], trace["tail_s"], Path(trace["file"]), settle)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start the trace."""
         if self._trace:
             self._trace.start()
 
     def stop(self, *, failed: bool) -> None:
-        """End the iteration."""
+        """Take the sample at the end of the iteration."""
         if self._trace:
             self._trace.stop(failed=failed)
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the result of `Trace.finish`, None without a trace."""
+        """Return ``trace``: the result of `SystemTrace.finish`, or None for a run without a trace."""
         if self._trace is None:
             return {"trace": None}
         edges = next((observer.edges for observer in self.beside if isinstance(observer, CountersObserver)), None)
@@ -351,12 +373,12 @@ class TraceObserver(Observer):
 
 
 def _next_tick(now_s: float, interval_s: float) -> float:
-    """Return the first multiple of the interval that is more than half an interval away."""
+    """Return the first multiple of the interval that is more than half an interval after `now_s`."""
     return (math.floor(now_s / interval_s + 0.5) + 1) * interval_s
 
 
 def _format_cell(cell: float | str | None) -> str:
-    """Return a cell in dstat's form: words in quotes, numbers without quotes, nothing for None."""
+    """Return a cell in the format of dstat: words with quotes, numbers without quotes, and an empty text for None."""
     if cell is None:
         return ""
     if isinstance(cell, str):

@@ -1,7 +1,7 @@
-"""The observer of the waits of the run's threads: alarms detect standstills, and looks read each thread's state.
+"""Observe how long the threads of a run wait: late alarms show that the process stood still, and looks sample states.
 
-There is an alarm about every 20 ms, and a look at about every fifth alarm. Both become rarer if they take long, so that
-they need at most a hundredth of a core.
+An alarm comes about every 20 ms. A look reads the state of each thread, at about every fifth alarm. Alarms and looks
+become rarer if they take long, so that together they need at most 1 % of a CPU core.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ from jobs.system.clock import Alarm
 from jobs.system.device import devices_behind
 from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, Threads, ThreadState
 
-# Seconds until the next alarm and the next look. They are random, so that no regular event is always or never seen.
+# Smallest and largest seconds until the next alarm and until the next look. The seconds are random, because with fixed
+# seconds a regular event could be seen always or never.
 _ALARM_S, _LOOK_S = (0.01, 0.03), (0.05, 0.15)
-_MIN_PAUSE_FACTOR = (
-    200  # pause after an alarm or look, in multiples of its duration: each needs at most 0.5 % of a core
-)
-_NEGLIGIBLE_S = 0.005  # delay of an alarm that does not count: hypervisors cause as much
+# Shortest pause after an alarm or a look, in multiples of its duration, so that it needs at most 0.5 % of a CPU core.
+_MIN_PAUSE_FACTOR = 200
+_NEGLIGIBLE_S = 0.005  # largest delay of an alarm that does not count, because hypervisors cause such delays
 _DELAYED = (IDLE_DEVICE, ASLEEP, HELD)
 
 
 class ThreadWaitsObserver(Observer):
-    """The observer of the states of this process's threads; it starts last, so that it sees no other start."""
+    """Observes the states of the threads of this process.
+
+    This observer starts last, so that it does not count the work of other observers at their start.
+    """
 
     place = 99
     gives = ("waits",)
 
     def __init__(self, request: RunRequest, work: ReadyRun) -> None:
         super().__init__(request, work)
-        self._chance = random.Random()  # noqa: S311 - a generator of its own leaves the run's seeds alone
+        self._chance = random.Random()  # noqa: S311 - a separate generator does not change the run's seeds
         self._kinds: Counter[str] = Counter()
         self._functions: Counter[str] = Counter()
         self._counts: dict[str, Any] = {"alarms": 0, "late": 0, "late_s": 0.0, "looks": 0, "cpu_s": 0.0, "error": None}
@@ -48,10 +51,10 @@ class ThreadWaitsObserver(Observer):
         """Start the thread that records the states."""
         folders = [folder for folder in self.work.folders if folder.exists()]
         devices = [device for folder in folders for device in devices_behind(folder)]
-        # With such a limit, an emulated storage lets requests wait before its device has them.
+        # If an I/O limit emulates a storage, requests wait before the device gets them, so the device looks idle.
         has_limits = self.work.below.emulated and io_limits(devices)
         self._threads = Threads(folders, seen=not has_limits)
-        self._look()  # before the clock starts; later looks are faster for idle threads
+        self._look()  # the first look is slow, so it is made before the clock starts
         self._alarm = Alarm()
         self._thread = threading.Thread(target=self._watch, name="waits", daemon=True)
         self._thread.start()
@@ -59,7 +62,7 @@ class ThreadWaitsObserver(Observer):
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """End the thread that records the states."""
         self._is_over = True
-        while self._thread.is_alive():  # it may have set its alarm again meanwhile
+        while self._thread.is_alive():  # repeat, because the thread may have set its alarm again
             self._alarm.ring()
             self._thread.join(0.001)
         self._alarm.close()
@@ -67,10 +70,15 @@ class ThreadWaitsObserver(Observer):
     def metrics(self) -> Mapping[str, Any]:
         """Return ``waits``: the counts of alarms, looks and thread states.
 
-        The keys are the numbers of ``alarms`` and ``looks``; ``late``, the number of alarms that came late because the
-        process stood still, and ``late_s``, their total delay; ``threads``, the number of threads seen in each state of
-        `jobs.system.threads`; ``functions`` of the kernel in which blocked threads waited; ``cpu_s`` of alarms and
-        looks; and ``error``, None if all states could be read.
+        The keys are:
+
+        - ``alarms``, ``looks``: number of alarms and of looks;
+        - ``late``: number of alarms that came late because the process stood still;
+        - ``late_s``: sum of the delays of late alarms, in seconds;
+        - ``threads``: for each state of `jobs.system.threads`, how often a look found a thread in this state;
+        - ``functions``: for each kernel function, how often a look found a delayed thread in this function;
+        - ``cpu_s``: CPU seconds of all alarms and looks;
+        - ``error``: None if all states could be read.
         """
         return {"waits": {**self._counts, "threads": dict(self._kinds), "functions": dict(self._functions)}}
 
@@ -97,7 +105,7 @@ class ThreadWaitsObserver(Observer):
         self._counts["cpu_s"] = time.thread_time()
 
     def _look(self) -> list[ThreadState]:
-        """Return the state of each thread; empty after the kernel has failed to show them."""
+        """Return the state of each thread, or an empty list if the kernel does not show the states."""
         if self._counts["error"] is None:
             try:
                 return [*self._threads.list_waits()]

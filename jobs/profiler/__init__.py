@@ -1,4 +1,4 @@
-"""A profiler of all POSIX and STDIO calls of its own process: ``with Profile() as profile: …``."""
+"""Profile all POSIX and STDIO calls of this process: ``with Profile() as profile: …``."""
 
 from jobs.profiler.hook_library import ProfilerError
 from jobs.profiler.profile import Profile, attach, detach

@@ -1,6 +1,6 @@
-"""Compile the hook library, beside its source: at the installation of the project, or else at the first use.
+"""Compile the hook library into the folder of its source, at the installation of the project or at the first use.
 
-This module imports no other module of this project, because the installer loads this file alone.
+This module imports no other module of this project, because the installer loads only this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 _SOURCES = ("counters.c", "hooks.c", "names.c", "plugin.c", "preload.c", "slots.c")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-_LINK = ("-Wl,-z,nodelete", "-ldl", "-lpthread")  # never unloaded, because a thread may be inside a hook
+_LINK = ("-Wl,-z,nodelete", "-ldl", "-lpthread")  # nodelete: a thread may be in a hook, so never unload
 _TIMEOUT_S = 120
 
 
@@ -27,7 +27,7 @@ class BuildError(Exception):
 
 
 def library_path() -> Path:
-    """Return the path of the library for exactly this source and this C library; the file may be missing."""
+    """Return the path of the library for the current source and the installed C library; the file may be missing."""
     sources = b"".join((HERE / name).read_bytes() for name in (*_SOURCES, "hooks.h", Path(__file__).name))
     libc = "CS_GNU_LIBC_VERSION"
     sources += (os.confstr(libc) or "").encode() if libc in os.confstr_names else b""
@@ -35,7 +35,10 @@ def library_path() -> Path:
 
 
 def _is_trusted(target: Path) -> bool:
-    """Return whether the library exists and only root, this user or this file's owner can have written it."""
+    """Return whether the library exists, and whether no untrusted user can have written the library.
+
+    Trusted are root, the current user and the owner of this Python file.
+    """
     try:
         status = target.lstat()
     except FileNotFoundError:
@@ -46,9 +49,10 @@ def _is_trusted(target: Path) -> bool:
 
 
 def build_library() -> Path:
-    """Return the path of the library, compiled if it is missing (then it appears whole); raise BuildError.
+    """Compile the library if it is missing, and return the path of the library.
 
-    Older libraries stay, because other machines may use them from a shared folder.
+    A new library is renamed into place, so that no process sees an incomplete file. Older libraries are not removed,
+    because other machines may use these libraries in a shared folder. Raises BuildError if the compilation fails.
     """
     target = library_path()
     if _is_trusted(target):
@@ -62,12 +66,12 @@ def build_library() -> Path:
             library_file = Path(folder, target.name)
             command = [*compiler, *_FLAGS, "-o", str(library_file), *(str(HERE / name) for name in _SOURCES), *_LINK]
             subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_TIMEOUT_S)
-            library_file.chmod(0o755)  # with any umask
+            library_file.chmod(0o755)  # the umask must not restrict the permissions
             library_file.replace(target)
     except subprocess.CalledProcessError as error:
         compiler_output = error.stderr.decode(errors="replace").strip()[:2000]
         raise BuildError(
-            f"{compiler[0]} cannot build the hook library (are the C library's headers there?): {compiler_output}"
+            f"{compiler[0]} cannot build the hook library (are the C library's headers installed?): {compiler_output}"
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(

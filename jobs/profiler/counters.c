@@ -1,9 +1,9 @@
-/* What is counted of a file, by Darshan's names and definitions (3.4). */
+/* Count the calls on a file, with the names and definitions of Darshan 3.4. */
 #include "hooks.h"
 
 static const int64_t size_edges[] = {100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30};
 
-/* Count one more of a value, among the first four different ones; zero is none. */
+/* Count how often a value occurs. Only the first four different values are counted; the value 0 is not counted. */
 static void common(int64_t *values, uint32_t *counts, int64_t value) {
     for (int i = 0; value && i < 4; i++)
         if (!counts[i] || values[i] == value) {
@@ -12,7 +12,7 @@ static void common(int64_t *values, uint32_t *counts, int64_t value) {
         }
 }
 
-/* Add the time of a call to a sum, without what overlaps the one before. */
+/* Add the duration of a call to a sum, without the part that overlaps earlier calls. */
 static void spend(int64_t *sum, int64_t *last_end, const struct event *e) {
     *sum += e->start > *last_end ? e->end - e->start : e->end > *last_end ? e->end - *last_end : 0;
     if (e->end > *last_end) *last_end = e->end;
@@ -44,12 +44,12 @@ static void transfer(struct counters *c, const struct event *e, int writes) {
 
 void count(struct counters *c, const struct event *e, int operation) {
     uint32_t *calls = NULL;
-    if (e->returned < 0) return; /* as Darshan: what failed is no operation */
+    if (e->returned < 0) return; /* Darshan does not count failed calls */
     switch (operation) {
     case READ: case PREAD: case READV: case PREADV: case FREAD: transfer(c, e, 0); return;
     case WRITE: case PWRITE: case WRITEV: case PWRITEV: case FWRITE: transfer(c, e, 1); return;
     case OPEN: case FOPEN:
-        if (c->write.last) c->write.last = 0; /* of a file that is only read, that memory is left alone */
+        if (c->write.last) c->write.last = 0; /* the condition avoids a write to memory for a file that is only read */
         c->read.last = 0, c->opens++;
         span(&c->open_start, &c->open_end, e), spend(&c->meta_time, &c->meta_end, e);
         return;
@@ -67,14 +67,15 @@ void count(struct counters *c, const struct event *e, int operation) {
     case MMAP: calls = &c->mmaps; break;
     case RENAME: calls = &c->rename_sources; break;
     case RENAMED: calls = &c->rename_targets; break;
-    default: return; /* Darshan has no counter for it */
+    default: return; /* Darshan has no counter for any other operation */
     }
     *calls += 1;
     spend(&c->meta_time, &c->meta_end, e);
 }
 
-/* Count recorded events as a window with counters would have. They may come from a damaged file, which another may
- * change meanwhile: what does not fit is passed over, and nothing is read twice that memory depends on. */
+/* Calculate the counters of recorded events, as a window in mode counters has them. The events may come from a damaged
+ * file, and another process may change the file at the same time. Therefore invalid events are skipped, and each value
+ * that is used as an index is read only once. */
 void profiler_count(const struct event *events, uint64_t n, struct counters *counters, uint64_t files) {
     for (uint64_t i = 0; i < n; i++) {
         int64_t file = *(const volatile int32_t *)&events[i].file;

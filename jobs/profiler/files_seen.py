@@ -1,7 +1,8 @@
-"""The files that a program and its child processes read and write, recorded by the preloaded hook library.
+"""Record which files a program and its child processes read and write, by a preloaded hook library.
 
-Not recorded: programs that are linked statically or change their user (the loader preloads nothing into them), direct
-system calls, io_uring, and the reads of a server on behalf of the program.
+The library cannot record programs that are linked statically or that change their user, because the loader preloads no
+library into such programs. The library also does not record direct system calls, io_uring, and the reads of a server on
+behalf of the program.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jobs.profiler import build
 from jobs.profiler.hook_library import ProfilerError, WindowCapacity
 
 VARIABLE = "TFIO_FILES"
-FILES = 1 << 20  # per process, as in preload.c
+FILES = 1 << 20  # largest number of files per process; equal to FILES in preload.c
 _ROOM = WindowCapacity("counters", 1, FILES)
 _MINIMA = {name for name in TIMES if name.endswith("_start")}
 _MAXIMA = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}
@@ -28,7 +29,10 @@ _NO_TIME = np.iinfo(np.int64).max
 
 
 class FilesSeen(NamedTuple):
-    """The files that processes have read and written, by the names that they used, and the number of processes."""
+    """The files that processes have read and written, and the number of processes.
+
+    A file has the name that the process used.
+    """
 
     read: set[Path]
     written: set[Path]
@@ -36,7 +40,10 @@ class FilesSeen(NamedTuple):
 
 
 def recording_environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables that make a program record its files in `folder`. Raises ProfilerError."""
+    """Return the environment variables that make a program record its files in `folder`.
+
+    Raises ProfilerError if the hook library cannot be built.
+    """
     try:
         library = build.build_library()
     except build.BuildError as error:
@@ -59,14 +66,15 @@ def read_files_seen(folder: Path) -> FilesSeen:
 
 
 def window_of_files(folder: Path, files: Iterable[Path], started_ns: int, ended_ns: int) -> Window:
-    """Return one window with the calls on `files` by all processes that recorded in a folder.
+    """Return one window with the calls of all recorded processes on `files`.
 
-    A file has its name in `files`, independent of the names that processes used. Raises ProfilerError without a record.
+    The processes recorded their calls in `folder`. In the window, a file has the name that it has in `files`, even if a
+    process used another name. Raises ProfilerError if no process has recorded calls.
     """
     names = {os.path.realpath(file): str(file) for file in files}
     processes = [_rows_of_process(window) for window in folder.glob("*.window")]
     if not processes:
-        raise ProfilerError("the program took no hooks (is it linked statically?)")
+        raise ProfilerError("the hook library recorded no process (is the program linked statically?)")
     rows = np.concatenate([counters for *_, counters in processes])
     file_names = [names.get(os.path.realpath(path)) for paths, *_ in processes for path in paths]
     modules = [module for _, modules, _ in processes for module in modules]
@@ -91,7 +99,10 @@ def window_of_files(folder: Path, files: Iterable[Path], started_ns: int, ended_
 
 
 def _sum_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-    """Return one row of counters per file, summed over all processes; -1 in `file_of_row` leaves a row out."""
+    """Return one row of counters per file, summed over all processes.
+
+    `file_of_row` has the index of the file of each row; rows with -1 are left out.
+    """
     sums, rows, file_of_row = np.zeros(count, COUNTERS), rows[file_of_row >= 0], file_of_row[file_of_row >= 0]
     for name in COUNTERS.names or ():
         if name in _MINIMA:
@@ -104,7 +115,7 @@ def _sum_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], cou
 
 
 def _rows_of_process(window: Path) -> tuple[list[str], list[str], np.ndarray[Any, Any]]:
-    """Return paths, modules (POSIX or STDIO) and counters of the files that one process recorded."""
+    """Return the paths, the modules (POSIX or STDIO) and the counters of all files that one process recorded."""
     with window.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
         paths, modules = _ROOM.names_in(memory)
         return paths, modules, _ROOM.counters_in(memory, len(paths)).copy()

@@ -1,6 +1,6 @@
-"""Python's interface to the hook library, and the layout of a window's memory: head, events or counters, names.
+"""Call the hook library (C) from Python, and define the layout of a window's memory: head, events or counters, names.
 
-The memory is anonymous, or a file (spill) that outlives the process.
+The memory is anonymous memory or a mapped file. Such a file, called a spill, still exists after the process was killed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from jobs.system import files, untrusted
 
 HEAD_BYTES = 4096
 MAGIC = b"tfio-posix-"
-_NAME_BYTES = 128  # mean room per name
-_REUSED_BYTES = 4 << 20  # the memory of a larger window is not reused
-_NORESERVE = 0x4000  # pages are allocated at their first write (mmap(2))
+_NAME_BYTES = 128  # bytes per file for names, on average
+_REUSED_BYTES = 4 << 20  # largest content of a window whose memory is zeroed and reused
+_NORESERVE = 0x4000  # MAP_NORESERVE: the kernel allocates a page at the first write (mmap(2))
 _HUGE_PAGE = 1 << 21
-_POPULATE_WRITE = 23  # Linux 5.14
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, since Linux 5.14
 _ENTRY = struct.Struct("<II")
-spare: dict[WindowCapacity, mmap.mmap] = {}  # zeroed memory for the next window, at most one entry
+spare: dict[WindowCapacity, mmap.mmap] = {}  # zeroed memory for the next window; has at most one entry
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class WindowCapacity:
         return self.names_at + self.files * _NAME_BYTES
 
     def map_memory(self, spill: Path | None) -> mmap.mmap:
-        """Return zeroed memory for a window: anonymous, or that of the new file `spill`.
+        """Return zeroed memory for a window: anonymous memory, or the mapped memory of the new file `spill`.
 
-        The file's blocks are reserved at once, because otherwise a full disk would kill the process later.
+        All blocks of the file are reserved now, because a full disk would kill the process at a later write.
         """
         if spill is None:
             return spare.pop(self, None) or self._new_memory()
@@ -72,20 +72,21 @@ class WindowCapacity:
 
     def _new_memory(self) -> mmap.mmap:
         memory = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
-        with suppress(OSError):  # an older kernel
+        with suppress(OSError):  # an older kernel does not know these calls of madvise
             memory.madvise(mmap.MADV_HUGEPAGE)
             for start in {0, self.names_at // _HUGE_PAGE * _HUGE_PAGE}:
                 memory.madvise(_POPULATE_WRITE, start, min(_HUGE_PAGE, self.size_bytes - start))
         return memory
 
     def keep_memory(self, memory: mmap.mmap, used: np.ndarray[Any, Any], name_bytes: int) -> np.ndarray[Any, Any]:
-        """Keep the memory of an ended window for the next one; return its content (`used`), which stays valid.
+        """Prepare memory for the next window, and return the content of the ended window.
 
-        A small content is copied and its memory zeroed. A large one stays in place, and new memory is prepared.
+        `used` is the content of the ended window. If the content is small, it is copied, and its memory is zeroed and
+        reused. If the content is large, it stays in its memory, and new memory is allocated for the next window.
         """
         spare.clear()
         if used.nbytes + name_bytes > _REUSED_BYTES:
-            with suppress(OSError):  # without memory the next window cannot be opened
+            with suppress(OSError):  # no error now, because only the next window needs the memory
                 spare[self] = self._new_memory()
             return used
         content, address = used.copy(), addressof(c_char.from_buffer(memory))
@@ -95,12 +96,12 @@ class WindowCapacity:
         return content
 
     def head(self, facts: dict[str, Any]) -> bytes:
-        """Return the bytes of the head, which describe the file: this room and the `facts` about the window."""
+        """Return the bytes of the head of a file, which contain this capacity and the `facts` about the window."""
         text = json.dumps({**facts, **asdict(self)})
         return (MAGIC + b"%d\n" % SCHEMA + text.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
 
     def events_in(self, memory: Any) -> np.ndarray[Any, Any]:
-        """Return an array of EVENT over the whole room for events."""
+        """Return the memory for events as an array of EVENT, with used and unused elements."""
         return np.frombuffer(memory, EVENT, self.events, HEAD_BYTES)
 
     def counters_in(self, memory: Any, number: int) -> np.ndarray[Any, Any]:
@@ -108,7 +109,10 @@ class WindowCapacity:
         return np.frombuffer(memory, COUNTERS, number, HEAD_BYTES)
 
     def names_in(self, memory: Any) -> tuple[list[str], list[str]]:
-        """Return the paths and the modules of the files, ordered by number; an incomplete entry ends the list."""
+        """Return the paths and the modules of the files in the order of their numbers.
+
+        The lists end before the first incomplete entry, which a killed process may leave.
+        """
         paths: list[str] = []
         modules: list[str] = []
         memory, offset = memoryview(memory), self.names_at
@@ -124,7 +128,7 @@ class WindowCapacity:
 
 
 def capacity_of_head(head: bytes) -> tuple[WindowCapacity, dict[str, Any]]:
-    """Return the capacity and all facts that a head describes; raise ValueError if the bytes are no head."""
+    """Return the capacity and all facts in a head; raise ValueError if the bytes are not a valid head."""
     if not head.startswith(MAGIC):
         raise ValueError("it is no file of a window")
     schema, text = head[len(MAGIC) :].split(b"\n")[:2]
@@ -137,19 +141,19 @@ def capacity_of_head(head: bytes) -> tuple[WindowCapacity, dict[str, Any]]:
 
 
 class ProfilerError(JobError):
-    """Raised if a window cannot be opened, or is not open."""
+    """Raised if a window of the profiler cannot be opened, or if a needed window is not open."""
 
     exit_code = 3
 
 
 class AttachAnswer(ctypes.Structure):
-    """The answer of the hook library to `attach`: ``struct attached`` of hooks.h."""
+    """The result of `profiler_attach` in the hook library: ``struct attached`` of hooks.h."""
 
     _fields_ = (("slots", ctypes.c_int64), ("modules", ctypes.c_int64), ("foreign", ctypes.c_char * 256))
 
 
 class WindowRequest(ctypes.Structure):
-    """``struct window`` of hooks.h."""
+    """The memory and the options for a new window: ``struct window`` of hooks.h."""
 
     _fields_ = (
         ("events", ctypes.c_void_p),
@@ -163,7 +167,7 @@ class WindowRequest(ctypes.Structure):
 
 
 class Totals(ctypes.Structure):
-    """``struct totals`` of hooks.h."""
+    """The totals of an ended window: ``struct totals`` of hooks.h."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("events", "dropped", "read_bytes", "name_bytes")),
@@ -174,7 +178,7 @@ class Totals(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def load_library() -> ctypes.CDLL:
-    """Return the loaded hook library, built if it is missing; raise ProfilerError if that fails."""
+    """Build the hook library if it is missing, and load it; raise ProfilerError if the library cannot be used."""
     try:
         library = ctypes.CDLL(str(build.build_library()))
     except (build.BuildError, OSError) as error:
@@ -185,13 +189,16 @@ def load_library() -> ctypes.CDLL:
 
 
 def raise_errno(error: int, action: str) -> None:
-    """Raise ProfilerError if the library returned an errno; `action` is what it should do."""
+    """Raise ProfilerError if `error` is not 0; `action` is a text that says what the library could not do."""
     if error:
         raise ProfilerError(f"cannot {action}: {os.strerror(error)}")
 
 
 def window_content(room: WindowCapacity, memory: Any, number: int) -> dict[str, Any]:
-    """Return the content of a window's memory: paths, modules, counters, the first `number` events."""
+    """Return the content of a window's memory: paths, modules, counters, and the first `number` events.
+
+    In mode trace, the counters are calculated from the events.
+    """
     paths, modules = room.names_in(memory)
     if room.mode == "counters":
         return {"paths": paths, "modules": modules, "counters": room.counters_in(memory, len(paths)), "events": None}

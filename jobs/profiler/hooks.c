@@ -1,12 +1,12 @@
-/* Records the POSIX and STDIO calls of this process while a window is open.
+/* Record the POSIX and STDIO calls of this process while a window is open.
  *
- * profiler_start opens a window on memory of the caller's, profiler_stop ends it; between windows a hook costs a load
- * and a branch. A call belongs to the window in which it began and ended: one that is under way when its window ends is
- * not recorded. `gate` holds the number of the open window and how many threads are recording or looking up names: no
- * thread enters after profiler_stop, which waits for those inside, so that the memory may then go away.
+ * profiler_start opens a window in memory of the caller, and profiler_stop ends the window. Between windows, a hook
+ * costs one load and one branch. A call is recorded only if it begins and ends in the same window. `gate` has the number
+ * of the open window, and the number of threads that are recording or looking up names. After profiler_stop, no thread
+ * starts recording; profiler_stop waits for the threads that are recording, so that the caller may free the memory.
  *
- * What outlives a window is a name's number, and nothing else, and of many names not even that: what a descriptor refers
- * to is looked up again in each window, for between windows nobody sees it closed. */
+ * Only the numbers of file names stay valid after a window, and they are forgotten as well if there are many names. The
+ * file of a file descriptor is looked up again in each window, because between windows a close is not seen. */
 #define _GNU_SOURCE
 #include "hooks.h"
 
@@ -33,13 +33,16 @@
 
 enum { DESCRIPTORS = 1 << 20, FILTERED = -1, FULL = -2 };
 enum { STDIO = 1, ONLY_BYTES = 1 << 16, LOOKS = 100 };
-enum { CLOSE_RANGE = 436, CLOEXEC = 4 }; /* Linux 5.9, glibc 2.34 */
+enum { CLOSE_RANGE = 436, CLOEXEC = 4 }; /* close_range exists since Linux 5.9 and glibc 2.34 */
 
-static _Atomic uint64_t *descriptors; /* number of the window, number of the file */
+/* For each file descriptor: the number of the window << 32 | the number of the file. */
+static _Atomic uint64_t *descriptors;
 
-static _Atomic uint32_t open_window; /* its number, 0: none is open; on a line of its own, which is hardly ever written */
+/* The number of the open window, or 0 if no window is open. The variable has a cache line of its own, which is hardly
+ * ever written, because every hook reads the variable. */
+static _Atomic uint32_t open_window;
 static struct {
-    _Alignas(64) _Atomic uint64_t gate; /* number of the window << 32 | threads that are recording */
+    _Alignas(64) _Atomic uint64_t gate; /* number of the window << 32 | number of threads that are recording */
     _Atomic uint64_t events, dropped, read_bytes;
 } now_in;
 static struct window window;
@@ -51,9 +54,9 @@ static char only[ONLY_BYTES];
 
 static _Thread_local struct {
     pid_t thread;
-    char recording; /* a signal's handler must not record inside a record */
-    char loaded;    /* how often to look for a module that may have been loaded: it may not be ready at once */
-    char vforked;   /* this may be a child of vfork */
+    char recording; /* nonzero while this thread records, so that a signal handler does not record at the same time */
+    char loaded;    /* how often to search for newly loaded modules; a new module may not be ready at once */
+    char vforked;   /* nonzero if this process may be a child of vfork */
 } my __attribute__((tls_model("initial-exec")));
 
 static inline int64_t now(void) {
@@ -62,12 +65,13 @@ static inline int64_t now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* ---- what a call is of ---- */
+/* ---- find the file of a call ---- */
 
-/* A hook runs on its caller's stack, which may be small: no two of these frames lie on it at once. */
+/* A hook runs on the stack of its caller, which may be small. Functions with a large frame are not inlined, so that
+ * only one large frame is on the stack at a time. */
 #define LARGE_FRAME __attribute__((noinline))
 
-/* Return the number of what the descriptor refers to; looked up once in a window. */
+/* Return the number of the file to which a file descriptor refers. The file is looked up once per window. */
 static LARGE_FRAME uint32_t file_of(int fd, uint32_t in) {
     if (fd < 0) return number_of("<no descriptor>", 15);
     uint64_t known = fd < DESCRIPTORS ? atomic_load(&descriptors[fd]) : 0;
@@ -76,7 +80,7 @@ static LARGE_FRAME uint32_t file_of(int fd, uint32_t in) {
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, name, sizeof name);
     if (length <= 0) return number_of("<no descriptor>", 15);
-    if (name[0] != '/') { /* pipe:[1234], socket:[1234]: one name for all of a kind */
+    if (name[0] != '/') { /* all pipes (pipe:[1234]) get one name, and all sockets (socket:[1234]) get one name */
         char *number = memchr(name, ':', (size_t)length);
         if (number && number[1] == '[' && number[2] >= '0' && number[2] <= '9') length = number - name;
     }
@@ -89,7 +93,7 @@ static void refers(int fd, uint32_t in, uint32_t number) {
     if (fd >= 0 && fd < DESCRIPTORS) atomic_store_explicit(&descriptors[fd], (uint64_t)in << 32 | number, memory_order_release);
 }
 
-/* Return the number of a path below a folder; NULL: the one that the process is in. */
+/* Return the number of a path below the folder `above`; NULL means the current folder of the process. */
 static LARGE_FRAME uint32_t below(const struct file *above, const char *path, size_t length) {
     char name[PATH_MAX + 256];
     size_t before = 0;
@@ -103,25 +107,26 @@ static LARGE_FRAME uint32_t below(const struct file *above, const char *path, si
     return number_of(name, before + length);
 }
 
-/* Return the number of a path; a relative one is taken from its folder. An empty one means the descriptor itself. */
+/* Return the number of a path. A relative path begins at `folder`. An empty path means the file descriptor `folder`. */
 static uint32_t path_of(int folder, const char *path, uint32_t in) {
     if (!path || !*path) return file_of(folder, in);
     size_t length = strnlen(path, PATH_MAX), own = sizeof "/proc/self/fd/" - 1;
     if (length > own && length < own + 8 && !memcmp(path, "/proc/self/fd/", own) &&
         strspn(path + own, "0123456789") == length - own)
-        return file_of(atoi(path + own), in); /* what is opened anew by its descriptor */
+        return file_of(atoi(path + own), in); /* the path names a file descriptor of this process */
     if (*path == '/') return number_of(path, length);
     return below(folder == AT_FDCWD ? NULL : file_at(file_of(folder, in)), path, length);
 }
 
-/* ---- a window's files ---- */
+/* ---- the files of a window ---- */
 
 static int asked_for(const struct file *file) {
     if (!window.only) return 1;
     for (const char *each = window.only; *each; each += strlen(each) + 1) {
         size_t length = strlen(each);
         if (file->length < length || memcmp(file->name, each, length)) continue;
-        if (file->length == length || file->name[length] == '/' || each[length - 1] == '/') return 1; /* the last: "/" */
+        /* The last condition is for the folder "/", whose name ends with a slash. */
+        if (file->length == length || file->name[length] == '/' || each[length - 1] == '/') return 1;
     }
     return 0;
 }
@@ -133,12 +138,13 @@ static int32_t enlisted(const struct file *file, int module) {
     uint32_t *entry = (uint32_t *)(window.names + name_bytes);
     memcpy(entry + 2, file->name, file->length);
     entry[0] = (uint32_t)window_files << 1 | (uint32_t)module;
-    __atomic_store_n(&entry[1], file->length, __ATOMIC_RELEASE); /* last: zero means that the entry is not whole */
+    /* The length is stored last, because a reader takes the length 0 as the sign of an incomplete entry. */
+    __atomic_store_n(&entry[1], file->length, __ATOMIC_RELEASE);
     name_bytes += bytes;
     return (int32_t)window_files++;
 }
 
-/* Return the number of a file among those of the window, which it joins with its first call. */
+/* Return the number of a file within the window. The first call on a file adds the file to the window. */
 static int32_t number_in_window(uint32_t number, int module, uint32_t in) {
     struct file *file = file_at(number);
     if (!number || !file->length) return FULL;
@@ -175,7 +181,7 @@ static void record(const struct call *call, int operation, uint32_t file, int fd
                 operation == COPY_RANGE;
     if (reads && returned > 0) atomic_fetch_add_explicit(&now_in.read_bytes, (uint64_t)returned, memory_order_relaxed);
     int32_t number = number_in_window(file, operation >= FOPEN ? STDIO : 0, call->in);
-    if (!my.thread) my.thread = (pid_t)syscall(SYS_gettid); /* gettid: glibc 2.30 */
+    if (!my.thread) my.thread = (pid_t)syscall(SYS_gettid); /* glibc has the function gettid only since 2.30 */
     struct event made = {call->start, call->end, offset, length, returned, my.thread, number, fd,
                          (uint16_t)(returned < 0 ? call->error : 0), 0};
     if (number == FULL) atomic_fetch_add(&now_in.dropped, 1);
@@ -187,7 +193,7 @@ static void record(const struct call *call, int operation, uint32_t file, int fd
         } else atomic_fetch_add(&now_in.dropped, 1);
     } else if (number >= 0) {
         struct counters *counters = &window.counters[number];
-        for (int line = 64; operation == OPEN && line < 256; line += 64) /* what follows counts there */
+        for (int line = 64; operation == OPEN && line < 256; line += 64) /* the next calls will use these lines */
             __builtin_prefetch((char *)counters + line, 1);
         while (atomic_exchange_explicit(&counters->lock, 1, memory_order_acquire)) sched_yield();
         count(counters, &made, operation);
@@ -195,7 +201,7 @@ static void record(const struct call *call, int operation, uint32_t file, int fd
     }
 }
 
-/* Return the number of the open window, 0 for none: then a hook is only the call itself. */
+/* Return the number of the open window, or 0 if this call must not be recorded. For 0, a hook only makes the call. */
 static uint32_t watching(void) {
     uint32_t in = atomic_load_explicit(&open_window, memory_order_acquire);
     if (__builtin_expect(!in, 1)) return 0;
@@ -215,7 +221,8 @@ static uint32_t watching(void) {
     return in;
 }
 
-/* Do what looks at names or records: while the window cannot end, and not at all when it has; errno stays. */
+/* Run code that uses names or records a call. The window cannot end while this code runs, and the code does not run if
+ * the window has ended. The value of errno does not change. */
 #define INSIDE(in, ...)                \
     if (enter(in)) {                   \
         int error = errno;             \
@@ -225,7 +232,8 @@ static uint32_t watching(void) {
         leave();                       \
     }
 
-/* Call, with stamps before and after, and then what records it; errno is the call's. */
+/* Make the call `made`, with a time stamp before and after the call, and then run the code that records the call. The
+ * value of errno is the value after the call. */
 #define WATCHED(type, before, made, ...)  \
     struct call call = {.in = watching()}; \
     if (!call.in) return made;            \
@@ -240,7 +248,7 @@ static uint32_t watching(void) {
     INSIDE(call.in, __VA_ARGS__)          \
     return returned
 
-/* Where a read or write at the file's own position began; -1 for what has none, as a pipe. */
+/* Return the offset at which a read or write at the current position began, or -1 for a pipe or a failed call. */
 static int64_t began(int fd, int64_t returned) {
     int64_t position = lseek(fd, 0, SEEK_CUR);
     return position < 0 || returned < 0 ? -1 : position - returned;
@@ -252,14 +260,15 @@ static int64_t length_of(const struct iovec *parts, int count) {
     return sum;
 }
 
-/* A path that the kernel could not read is not read here either. */
+/* Do not read a path that the kernel could not read (EFAULT), because reading such a path would crash the process. */
 #define PATH_UNLESS(failed, folder, path) \
     ((failed) && call.error == EFAULT ? number_of("<no path>", 9) : path_of(folder, path, call.in))
 #define PATH(folder, path) PATH_UNLESS(returned == -1, folder, path)
 #define FAILED (returned == -1 ? -1 : 0)
 #define LENGTH (FAILED ? -1 : length_of(parts, count))
 
-/* On these machines a variadic call passes the mode as any other argument; one that was not passed is read by nobody. */
+/* On x86-64 and aarch64, a variadic function gets the mode like an ordinary argument. If the caller passes no mode, the
+ * kernel does not read the mode. */
 static int hook_openat(int folder, const char *path, int flags, mode_t mode) {
     WATCHED(int, , folder == AT_FDCWD ? open(path, flags, mode) : openat(folder, path, flags, mode), file = PATH(folder, path);
             if (returned >= 0) refers(returned, call.in, file);
@@ -270,7 +279,9 @@ static int hook_open_2(const char *path, int flags) { return hook_openat(AT_FDCW
 static int hook_openat_2(int folder, const char *path, int flags) { return hook_openat(folder, path, flags, 0); }
 static int hook_creat(const char *path, mode_t mode) { return hook_openat(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 
-static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards the number may be another thread's file */
+/* Forget the file of a file descriptor before the descriptor is closed, and return the number of the file. After the
+ * close, another thread may already have opened another file with the same descriptor. */
+static uint32_t forgotten(int fd, uint32_t in) {
     uint32_t file = file_of(fd, in);
     if (fd >= 0 && fd < DESCRIPTORS) atomic_store_explicit(&descriptors[fd], 0, memory_order_release);
     return file;
@@ -280,7 +291,7 @@ static int hook_close(int fd) {
             record(&call, CLOSE, file, fd, -1, -1, returned));
 }
 
-/* What is closed so is in no event. */
+/* A call of close_range makes no events for the closed files. */
 static int hook_close_range(unsigned first, unsigned last, int flags) {
     if (watching() && !(flags & CLOEXEC))
         for (unsigned fd = first; fd <= last && fd < DESCRIPTORS; fd++)
@@ -294,7 +305,7 @@ static int hook_close_range(unsigned first, unsigned last, int flags) {
     WATCHED(ssize_t, , made, record(&call, operation, file_of(fd, call.in), fd, offset, length, returned))
 
 static ssize_t hook_read(int fd, void *to, size_t n) { AT_POSITION(READ, read(fd, to, n), (int64_t)n); }
-static ssize_t hook_read_chk(int fd, void *to, size_t n, size_t room) { /* and ends as __chk_fail does */
+static ssize_t hook_read_chk(int fd, void *to, size_t n, size_t room) { /* aborts like __chk_fail of glibc */
     return n > room ? abort(), -1 : hook_read(fd, to, n);
 }
 static ssize_t hook_write(int fd, const void *from, size_t n) { AT_POSITION(WRITE, write(fd, from, n), (int64_t)n); }
@@ -306,7 +317,7 @@ static ssize_t hook_pwrite(int fd, const void *from, size_t n, off_t offset) {
     AT_OFFSET(PWRITE, pwrite(fd, from, n, offset), (int64_t)n);
 }
 #define PARTS int fd, const struct iovec *parts, int count
-#define VECTORED(verb, VERB) /* an offset of -1 is the file's own position */                                              \
+#define VECTORED(verb, VERB) /* the offset -1 means the current position of the file */                                    \
     static ssize_t hook_##verb##v(PARTS) { AT_POSITION(VERB##V, verb##v(fd, parts, count), LENGTH); }                      \
     static ssize_t hook_p##verb##v(PARTS, off_t offset) { AT_OFFSET(P##VERB##V, p##verb##v(fd, parts, count, offset), LENGTH); } \
     static ssize_t hook_p##verb##v2(PARTS, off_t offset, int flags) {                                                      \
@@ -335,7 +346,7 @@ static int hook_fstatat(int folder, const char *path, struct stat *to, int flags
 static int hook_statx(int folder, const char *path, int flags, unsigned mask, struct statx *to) {
     OF_PATH(STAT, folder, statx(folder, path, flags, mask, to));
 }
-/* What a program that was linked with glibc before 2.33 calls; the version has had one value only. */
+/* Programs that were linked with a glibc before 2.33 call these functions. `version` has only ever had one value. */
 static int hook___xstat(int version, const char *path, struct stat *to) { return (void)version, hook_stat(path, to); }
 static int hook___lxstat(int version, const char *path, struct stat *to) { return (void)version, hook_lstat(path, to); }
 static int hook___fxstat(int version, int fd, struct stat *to) { return (void)version, hook_fstat(fd, to); }
@@ -350,7 +361,7 @@ static int hook_unlink(const char *path) { OF_PATH(UNLINK, AT_FDCWD, unlink(path
 static int hook_unlinkat(int folder, const char *path, int flags) { OF_PATH(UNLINK, folder, unlinkat(folder, path, flags)); }
 
 static int hook_renameat2(int folder, const char *path, int to_folder, const char *to, unsigned flags) {
-    int here = !flags && folder == AT_FDCWD && to_folder == AT_FDCWD; /* then the system call, too, is rename */
+    int here = !flags && folder == AT_FDCWD && to_folder == AT_FDCWD; /* in this case, make the system call rename */
     WATCHED(int, , here    ? rename(path, to)
                    : flags ? renameat2(folder, path, to_folder, to, flags) : renameat(folder, path, to_folder, to),
             record(&call, RENAME, PATH(folder, path), -1, -1, -1, returned);
@@ -381,7 +392,7 @@ static int hook_fcntl(int fd, int command, ...) {
     DUPLICATED(fcntl(fd, command, argument));
 }
 
-static int hook_closedir(DIR *folder) { /* no event */
+static int hook_closedir(DIR *folder) { /* makes no event */
     uint32_t in = folder ? watching() : 0;
     if (in) INSIDE(in, forgotten(dirfd(folder), in));
     return closedir(folder);
@@ -398,7 +409,7 @@ static ssize_t hook_copy_file_range(int fd, off_t *offset, int to, off_t *to_off
     MOVED(COPY_RANGE, copy_file_range(fd, offset, to, to_offset, n, flags));
 }
 
-/* ---- STDIO; the reads and writes below a stream are libc's own and not seen ---- */
+/* ---- STDIO; the reads and writes that the C library makes for a stream are not recorded ---- */
 
 static int64_t stream_began(FILE *stream, int64_t returned) {
     int64_t position = ftello(stream);
@@ -439,7 +450,7 @@ static size_t hook_fread_chk(void *to, size_t room, size_t size, size_t n, FILE 
     WATCHED(int, , made, record(&call, operation, file_of(fileno(stream), call.in), fileno(stream), offset, -1, returned))
 static int hook_fseeko(FILE *stream, off_t offset, int from) { OF_STREAM(FSEEK, offset, fseeko(stream, offset, from)); }
 static int hook_fflush(FILE *stream) {
-    if (!stream) return fflush(stream); /* all streams: whose bytes they were cannot be told */
+    if (!stream) return fflush(stream); /* NULL flushes all streams; the call belongs to no single file */
     OF_STREAM(FFLUSH, -1, fflush(stream));
 }
 static int hook_fclose(FILE *stream) {
@@ -447,11 +458,11 @@ static int hook_fclose(FILE *stream) {
             record(&call, FCLOSE, file, fd_before, -1, -1, returned));
 }
 
-/* A module that is loaded gets its hooks when this thread looks for something in it, or with its next call. dlopen and
- * dlsym know their caller by the address they return to: so nothing may come after them, and the compiler makes of each
- * a jump. */
+/* A newly loaded module gets its hooks when this thread looks up a symbol, or at the next recorded call of this thread.
+ * dlopen and dlsym find out their caller from the return address. Therefore the hook must end with these calls, so that
+ * the compiler turns each call into a jump. */
 #define UNTRACED __attribute__((no_sanitize("address", "thread")))
-static void *(*volatile real_dlopen)(const char *, int); /* volatile: no compiler may see whom it calls */
+static void *(*volatile real_dlopen)(const char *, int); /* volatile, so that the compiler does not know the function */
 UNTRACED static void *hook_dlopen(const char *path, int flags) {
     my.loaded = LOOKS;
     return real_dlopen(path, flags);
@@ -463,8 +474,9 @@ UNTRACED static void *hook_dlsym(void *handle, const char *name) {
     return real_dlsym(handle, name);
 }
 
-/* A child of vfork uses our memory until it execs, but has descriptors of its own: its calls are no calls of ours. It
- * returns into the frame that it was called from, so this, too, must be a jump. */
+/* A child of vfork uses the memory of this process until it calls exec, but has its own file descriptors. Therefore the
+ * calls of the child must not be recorded. The child returns into the frame of the caller of vfork. Therefore the call
+ * of vfork must be a jump as well. */
 static pid_t (*volatile real_vfork)(void);
 UNTRACED static pid_t hook_vfork(void) {
     my.vforked = 1;
@@ -473,7 +485,7 @@ UNTRACED static pid_t hook_vfork(void) {
 
 #define AS(name, function) {#name, (void *)hook_##function, NULL}
 #define H(name) AS(name, name)
-#define H64(name) H(name), AS(name##64, name) /* on these machines they are one */
+#define H64(name) H(name), AS(name##64, name) /* on 64-bit machines, name and name64 are the same function */
 struct hook hooks[] = {
     H64(open), H64(openat), H64(creat), AS(__open_2, open_2), AS(__open64_2, open_2), AS(__openat_2, openat_2),
     AS(__openat64_2, openat_2), H(close), H(close_range), H(read), AS(__read_chk, read_chk), H(readv), H64(pread),
@@ -489,10 +501,12 @@ const unsigned hook_count = sizeof hooks / sizeof *hooks;
 
 /* ---- windows ---- */
 
-/* A name that another thread is adding must be whole in the child. A signal's handler may fork inside a record. */
+/* The lock makes sure that a name that another thread is adding is complete in the child. A signal handler may call
+ * fork while this thread is recording and may have the lock; then the lock must not be taken again. */
 static void before_fork(void) { if (!my.recording) pthread_mutex_lock(&names_lock); }
 static void after_fork(void) { if (!my.recording) pthread_mutex_unlock(&names_lock); }
-static void in_child(void) { /* of fork: its calls are not the window's, and a window of its own begins empty */
+/* After a fork, the calls of the child do not belong to the window of the parent, so the child has no open window. */
+static void in_child(void) {
     atomic_store(&open_window, 0);
     atomic_store(&now_in.gate, 0);
     pthread_mutex_init(&names_lock, NULL);
@@ -508,7 +522,7 @@ int profiler_attach(struct attached *answer) {
         pthread_atfork(before_fork, after_fork, in_child);
     }
     int error = scan(answer, 1);
-    return error == EAGAIN ? 0 : error; /* a module that another thread is loading; the next scan comes to it */
+    return error == EAGAIN ? 0 : error; /* EAGAIN: another thread is loading a module; the next scan patches it */
 }
 
 int profiler_start(const struct window *asked) {
@@ -535,7 +549,8 @@ int profiler_stop(struct totals *answer) {
     uint64_t gate = atomic_load(&now_in.gate);
     atomic_store(&open_window, 0);
     while (!atomic_compare_exchange_weak(&now_in.gate, &gate, (uint32_t)gate)) {}
-    answer->ended = now(), answer->started = started; /* now, so that no call that entered ended later */
+    /* Read the time after the gate is closed: every recorded call ended before this time. */
+    answer->ended = now(), answer->started = started;
     for (int tries = 0; atomic_load(&now_in.gate) && tries < 40000; tries++)
         if (tries < 100) sched_yield();
         else nanosleep(&(struct timespec){0, 50000}, NULL);

@@ -1,4 +1,4 @@
-/* Names of files, each with a number of its own: an arena of names, and a table of their numbers. */
+/* Give each file name a number: an arena stores the names, and a hash table finds the number of a name. */
 #define _GNU_SOURCE
 #include "hooks.h"
 
@@ -7,14 +7,15 @@
 
 enum { ARENA = 1 << 29, KEPT = 1 << 26, FEWEST_BUCKETS = 1 << 14 };
 enum { FIRST = sizeof(struct file) / 8 };
-struct table { /* numbers of files by the hash of their names; small, so that it stays in the cache */
+struct table { /* numbers of files by the hash of the name; the table is small, so that it stays in the CPU cache */
     uint32_t mask;
     _Atomic uint32_t at[];
 };
 
 char *names_arena;
 static uint32_t arena_used, file_count;
-static struct table *_Atomic table; /* replaced by a larger one; a thread may still read the one before */
+/* A larger table replaces a full table. The old table is not freed, because a thread may still read the old table. */
+static struct table *_Atomic table;
 pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t hash_of(const char *name, size_t length) {
@@ -35,8 +36,8 @@ void *room_of(size_t bytes) {
     return room == MAP_FAILED ? NULL : room;
 }
 
-/* Return the number of a name, 0 where the table has none, and the place in the table where it is or would be. The
-   place is read once: what another thread puts there afterwards may be another name. */
+/* Return the number of a name, or 0 if the table does not have the name. `place` becomes the place in the table where
+   the number is or would be. The place is read only once, because another thread may store another name there later. */
 static uint32_t look_up(struct table *in, uint32_t hash, const char *name, size_t length, _Atomic uint32_t **place) {
     for (uint32_t at = hash & in->mask;; at = (at + 1) & in->mask) {
         uint32_t number = atomic_load_explicit(*place = &in->at[at], memory_order_acquire);
@@ -45,7 +46,7 @@ static uint32_t look_up(struct table *in, uint32_t hash, const char *name, size_
     }
 }
 
-/* Make a table with room for more names; returns 0 where there is no memory. */
+/* Replace the table by a larger table. Return 0 if there is no memory. */
 static int grow(void) {
     struct table *old = table;
     uint32_t buckets = old ? (old->mask + 1) * 4 : FEWEST_BUCKETS;
@@ -61,7 +62,7 @@ static int grow(void) {
     return 1;
 }
 
-/* Forget all names when a window that has ended leaves many; nobody is recording then. */
+/* Forget all names if the names take much memory. Called after a window has ended, when no thread is recording. */
 void forget_names(void) {
     if (8ull * arena_used <= KEPT) return;
     pthread_mutex_lock(&names_lock);
@@ -71,13 +72,14 @@ void forget_names(void) {
     pthread_mutex_unlock(&names_lock);
 }
 
-/* Return the number of a name, the same until it is forgotten; 0 where there is no room for one more. */
+/* Return the number of a name, or 0 if there is no space for another name. The number does not change until all names
+ * are forgotten. */
 uint32_t number_of(const char *name, size_t length) {
     uint32_t hash = hash_of(name, length), size = (uint32_t)(sizeof(struct file) + length + 7) / 8;
     _Atomic uint32_t *place;
     uint32_t number = look_up(atomic_load_explicit(&table, memory_order_acquire), hash, name, length, &place);
     if (number) return number;
-    pthread_mutex_lock(&names_lock); /* not there; look again, so that nobody else can put it there */
+    pthread_mutex_lock(&names_lock); /* look up again with the lock, because another thread may have added the name */
     int room = arena_used + size < ARENA / 8 && (file_count < table->mask / 2 || grow());
     number = look_up(table, hash, name, length, &place);
     if (!number && room) {
@@ -94,7 +96,7 @@ uint32_t number_of(const char *name, size_t length) {
 int names_begin(void) {
     char *room = room_of(ARENA);
     if (!room || !grow()) return 0;
-    madvise(room, ARENA, MADV_HUGEPAGE); /* names are looked up all over it */
+    madvise(room, ARENA, MADV_HUGEPAGE); /* lookups access random places in the arena */
     names_arena = room, arena_used = FIRST;
     return 1;
 }

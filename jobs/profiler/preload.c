@@ -1,6 +1,6 @@
-/* What a program of somebody's does where this library is preloaded into it and TFIO_FILES names a folder: each process
- * counts its calls in a window of its own, in a file there, which stays when the process ends, however that happens.
- * jobs/profiler/files_seen.py reads them. */
+/* Record the calls of a user's program, if this library is preloaded into the program and TFIO_FILES names a folder.
+ * Each process counts its calls in a window of its own. The window is a mapped file in the folder, so that the file has
+ * the counts even if the process is killed. jobs/profiler/files_seen.py reads the files. */
 #define _GNU_SOURCE
 #include "hooks.h"
 
@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FILES = 1 << 20, HEAD = 4096, NAME = 128 }; /* as FILES there, and as in jobs/profiler/hook_library.py */
+enum { FILES = 1 << 20, HEAD = 4096, NAME = 128 }; /* as in files_seen.py and hook_library.py */
 static char folder[PATH_MAX];
 
-/* Open a window of this process; where there is no room for one, the program runs on and is not seen. */
+/* Open a window for this process. If there is no space for a window, the program continues without a record. */
 static void watch(void) {
     char name[PATH_MAX + 64];
     struct timespec t;
@@ -28,7 +28,7 @@ static void watch(void) {
     snprintf(name, sizeof name, "%s/%ld-%ld%09ld.window", folder, (long)getpid(), (long)t.tv_sec, t.tv_nsec);
     int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     char *memory = MAP_FAILED;
-    if (fd >= 0 && !ftruncate(fd, (off_t)size)) /* a file with holes: it holds what is touched */
+    if (fd >= 0 && !ftruncate(fd, (off_t)size)) /* a sparse file: only written pages take space */
         memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (fd >= 0) close(fd);
     if (memory != MAP_FAILED) {
@@ -46,5 +46,5 @@ __attribute__((constructor)) static void preloaded(void) {
     strcpy(folder, named);
     if (profiler_attach(&answer)) return;
     watch();
-    pthread_atfork(NULL, NULL, watch); /* after the handler of profiler_attach, which ends the window in a child */
+    pthread_atfork(NULL, NULL, watch); /* runs after profiler_attach's handler, which ends the old window */
 }

@@ -1,4 +1,4 @@
-"""The profile of this process between a start and a stop: all POSIX and STDIO calls, by any library in it."""
+"""Profile this process between a start and a stop: all POSIX and STDIO calls of all libraries in the process."""
 
 from __future__ import annotations
 
@@ -37,22 +37,16 @@ from jobs.system import files
 P = ParamSpec("P")
 T = TypeVar("T")
 _GREATEST = {"events": 1 << 30, "files": 1 << 22}
-_OTHER_PROFILERS = (
-    "brahma",
-    "darshan",
-    "dftracer",
-    "gotcha",
-    "recorder",
-    "scorep",
-)  # libraries without hooks: `skipped` of slots.c
+# Libraries of other profilers. The hook library leaves the calls of these libraries alone (`skipped` in slots.c).
+_OTHER_PROFILERS = ("brahma", "darshan", "dftracer", "gotcha", "recorder", "scorep")
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OPEN_PROFILES: list[Profile] = []  # the open window: this reference keeps it alive
-_STUCK: list[mmap.mmap] = []  # memory that a stuck thread may still write: never reused
-LOCK = threading.RLock()  # held to attach, detach, open or end a window
+_OPEN_PROFILES: list[Profile] = []  # the open profile; the list prevents its garbage collection
+_STUCK: list[mmap.mmap] = []  # memory that is never reused, because a stuck thread may still write to it
+LOCK = threading.RLock()  # protects attaching, detaching, and opening and ending a window
 
 
 def _renew_lock() -> None:
-    global LOCK  # noqa: PLW0603 - a child lacks the thread that holds it
+    global LOCK  # noqa: PLW0603 - the thread that has the lock does not exist in a forked child
     LOCK = threading.RLock()
 
 
@@ -69,19 +63,23 @@ def _exclusive(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _open_profiles() -> list[Profile]:
-    """Return the open window of this process as a list, or an empty list; a parent's window does not count."""
+    """Return a list with the open profile of this process, or an empty list.
+
+    A profile that the parent process had opened before a fork does not count.
+    """
     return [profile for profile in _OPEN_PROFILES if profile._process == os.getpid()]  # noqa: SLF001
 
 
 @_exclusive
 def attach() -> tuple[int, int]:
-    """Install the hooks in this process; return the number of patched slots, and of their modules.
+    """Install the hooks in this process; return the number of patched slots and the number of patched modules.
 
-    The first `Profile.start` does this. Raises ProfilerError if there is no library or no memory, or if another
-    profiler has its functions in the slots.
+    A slot is an entry of a global offset table (GOT), through which a module calls a function of another module. The
+    first `Profile.start` calls this function. Raises ProfilerError if the hook library or memory is missing, or if
+    another profiler has put its own functions into the slots.
     """
     answer = AttachAnswer()
-    for _ in range(2):  # a profiler that came later is found by the second look-up, and can then be called
+    for _ in range(2):  # the second attempt finds functions of a profiler that was loaded after the first `attach`
         raise_errno(load_library().profiler_attach(ctypes.byref(answer)), "attach to this process")
         name, answer.foreign = answer.foreign, b""
         if not name:
@@ -90,24 +88,24 @@ def attach() -> tuple[int, int]:
             detach()
     raise ProfilerError(
         f"{os.fsdecode(name)} has its own functions in this process",
-        "use one profiler at a time; preloaded ones and dftracer can run together",
+        "use one profiler at a time; only preloaded profilers and dftracer can run at the same time",
     )
 
 
 @_exclusive
 def detach() -> None:
-    """Remove the hooks from this process; the library stays loaded, because a thread may be inside it."""
+    """Remove the hooks from this process; the library stays loaded, because a thread may still be in a hook."""
     raise_errno(load_library().profiler_detach(), "detach")
     spare.clear()
 
 
 class Profile:
-    """A profiler window on the calls of this process; only one can be open at a time.
+    """A profile of the calls of this process; only one profile can be open at a time.
 
-    The mode ``trace`` keeps every call, at most `events` calls of 56 bytes. The mode ``counters`` keeps sums per file,
-    for at most `max_files` files of 448 bytes. Calls without room are counted in `dropped`. `only` has one or several
-    folders or files; other calls are not kept. `spill` is a new file that holds the window from the start, so that its
-    content stays if the process is killed (`jobs.profiler.saved_profiles.read_profile`).
+    The mode ``trace`` records every call, up to `events` calls of 56 bytes. The mode ``counters`` records sums per
+    file, for up to `max_files` files of 448 bytes. `dropped` counts the calls and files that do not fit. If `only` has
+    folders or files, only the calls on these files are recorded. `spill` is a new file that contains the window from
+    the start, so that `jobs.profiler.saved_profiles.read_profile` can read the calls of a killed process.
     """
 
     def __init__(
@@ -122,7 +120,7 @@ class Profile:
             raise ProfilerError(f"mode is {mode!r}", f"take one of: {', '.join(MODES)}")
         for name, value in (("events", events), ("files", max_files)):
             if not 1 <= value <= _GREATEST[name]:
-                raise ProfilerError(f"room for {value} {name}", f"ask for 1 to {_GREATEST[name]}")
+                raise ProfilerError(f"the largest number of {name} is {value}", f"use 1 to {_GREATEST[name]}")
         self._room = WindowCapacity(mode, events, max_files)
         paths = [only] if isinstance(only, str | os.PathLike) else only
         self._only = b"".join(os.fsencode(name) + b"\0" for path in paths for name in _names(Path(path)))
@@ -130,7 +128,7 @@ class Profile:
         if spill and self._room.size_bytes > posix_window.LARGEST_BYTES:
             raise ProfilerError(
                 f"a spill of {self._room.size_bytes / 1e6:,.0f} MB could not be read again",
-                f"ask for fewer events or files: {posix_window.LARGEST_BYTES / 1e6:,.0f} MB is the most",
+                f"use fewer events or files; the limit is {posix_window.LARGEST_BYTES / 1e6:,.0f} MB",
             )
         self._memory: mmap.mmap | None = None
         self._process = 0
@@ -139,9 +137,12 @@ class Profile:
 
     @_exclusive
     def start(self) -> None:
-        """Open the window; raise ProfilerError if another window is open, there is no memory, or as `attach`."""
+        """Start recording calls (open the window).
+
+        Raises ProfilerError if another window is open, if memory is missing, or if `attach` raises ProfilerError.
+        """
         if _open_profiles():
-            raise ProfilerError("a window is open already; only one can be open in a process", "stop it first")
+            raise ProfilerError("a window is open already; a process can have only one", "stop the window first")
         attach()
         room = self._room
         try:
@@ -150,7 +151,8 @@ class Profile:
             raise ProfilerError(f"the spill {self._spill} exists already", "name a new file") from error
         except OSError as error:
             if error.errno in _NO_ROOM or not self._spill:
-                raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
+                message = f"there is no space for {room.size_bytes / 1e6:.0f} MB: {error}"
+                raise ProfilerError(message, "use fewer events or files") from error
             hint = "name a file in an existing folder where you may write"
             raise ProfilerError(f"the spill {self._spill} cannot be made: {error.strerror}", hint) from error
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -183,7 +185,7 @@ class Profile:
 
     @_exclusive
     def stop(self) -> Window:
-        """End the window and return its content; raise ProfilerError if it is not open in this process."""
+        """Stop recording calls, and return the window; raise ProfilerError if no window is open in this process."""
         memory, self._memory = self._memory, None
         if memory is None or self._process != os.getpid():
             raise ProfilerError("no window is open in this process", "start one; a window does not outlive a fork")
@@ -219,13 +221,13 @@ class Profile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the window, unless the block has ended it or this is a forked child."""
+        """Stop recording if the window is still open and this process is not a forked child."""
         if self._memory is not None and self._process == os.getpid():
             self.stop()
 
     @property
     def window(self) -> Window:
-        """Return the content of the ended window; raise ProfilerError if it has not ended."""
+        """Return the ended window; raise ProfilerError if the window has not ended."""
         if self._window is None:
             raise ProfilerError("the window has not ended", "call stop() first")
         return self._window
@@ -235,31 +237,31 @@ class Profile:
         posix_window.write_window(files.resolve_user_path(path), self.window)
 
     def darshan(self, path: str | Path) -> None:
-        """Write the counters, and the reads and writes of a trace, as a Darshan log, for PyDarshan."""
+        """Write the counters as a Darshan log for PyDarshan; in mode trace, also write each read and write."""
         saved_profiles.write_darshan(files.resolve_user_path(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
-        """Write the calls as a trace for chrome://tracing and Perfetto; raise EventsError in the mode counters."""
+        """Write the calls as a trace for chrome://tracing and Perfetto; raise EventsError in mode counters."""
         write_chrome(files.resolve_user_path(path), self.window)
 
     @property
     def files(self) -> FileCounters:
-        """Return a mapping from path to counters by Darshan's names."""
+        """Return a mapping from each path to the counters of the file, with Darshan's names."""
         return self.window.files
 
     @property
     def events(self) -> np.ndarray[Any, Any] | None:
-        """Return the array of calls (`jobs.events.posix_window.EVENT`); None in the mode counters."""
+        """Return the array of calls (`jobs.events.posix_window.EVENT`), or None in mode counters."""
         return self.window.events
 
     @property
     def dropped(self) -> int:
-        """Return the number of calls for which there was no room."""
+        """Return the number of calls and files that did not fit into the memory of the window."""
         return self.window.dropped
 
 
 def write_chrome(path: Path, window: Window) -> None:
-    """Write the calls of a window as a trace for Perfetto; raise EventsError if calls were only counted."""
+    """Write the calls of a window as a trace for Perfetto; raise EventsError in mode counters."""
     arguments = ("offset", "length", "returned", "thread_id", "errno")
     with files.write_whole(path, durable=False) as file:
         file.writelines(chrome_json([window.chrome_process()], window.started_ns, arguments, "name"))
@@ -273,7 +275,7 @@ def _end_open_profile() -> None:
 
 
 def _names(path: Path) -> set[Path]:
-    """Return the absolute and the resolved name of a path, because a program may use either."""
+    """Return the absolute and the resolved name of a path, because a program may use any of the two names."""
     return {path.absolute(), path.resolve()}
 
 
@@ -285,15 +287,15 @@ def _other_profilers() -> list[str]:
 
 
 class ProcessBytes(NamedTuple):
-    """The kernel's counts for this process, in bytes."""
+    """The numbers of bytes that the kernel counts for this process (/proc/self/io)."""
 
-    read: int  # returned by all reads (rchar)
-    own: int  # the bytes of reading these counts, which `read` will include
-    fetched: int  # fetched from devices (read_bytes)
+    read: int  # bytes that all reads returned (rchar)
+    own: int  # size of /proc/self/io itself; `read` will include these bytes at the next reading
+    fetched: int  # bytes fetched from devices (read_bytes)
 
 
 def process_bytes() -> ProcessBytes | None:
-    """Return the kernel's counts for this process; None if the kernel has none."""
+    """Return the numbers of bytes that the kernel counts for this process, or None if they cannot be read."""
     try:
         with open("/proc/self/io", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
             text = file.read(1024)

@@ -1,4 +1,4 @@
-"""The report of a window as text: bandwidth, calls, sizes, order, metadata, and the files with the longest calls."""
+"""Report a profile as metrics and as text: bandwidth, calls, sizes, order, metadata, and the slowest files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _SHOWN_FILES = 10
 def window_metrics(window: Window) -> dict[str, Any]:
     """Return the metrics of a window over all files: calls, bytes, seconds in calls (summed over threads), and shares.
 
-    - ``under_way_s``, ``threads``: seconds with at least one running call, and number of threads with calls; both None
-      if calls were only counted;
+    - ``under_way_s``: seconds with at least one running call; None in mode counters;
+    - ``threads``: number of threads with calls; None in mode counters;
     - ``device_bytes``: bytes that the kernel fetched for the process; None if unknown;
-    - ``read_mb_per_s``, ``write_mb_per_s``: bytes over the length of the window;
-    - ``sequential``, ``consecutive``: shares of the POSIX reads by Darshan's definition; None without reads;
-    - ``read_sizes``: calls per bin of Darshan; ``stream_writes``: writes by STDIO;
-    - ``seen_read_bytes``: of all files; ``kernel_read_bytes``: of all reads of the process.
+    - ``read_mb_per_s``, ``write_mb_per_s``: bytes divided by the duration of the window;
+    - ``sequential``, ``consecutive``: shares of the POSIX reads, as Darshan defines these terms; None without reads;
+    - ``read_sizes``, ``write_sizes``: number of calls in each of Darshan's bins;
+    - ``stream_writes``: number of writes by STDIO;
+    - ``seen_read_bytes``: bytes that the profile saw, of all files;
+    - ``kernel_read_bytes``: bytes of all reads of the process, as the kernel counts.
     """
     rows, (reads, sequential, consecutive) = window.counters, window.read_order
     total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
@@ -48,13 +50,13 @@ def window_metrics(window: Window) -> dict[str, Any]:
 
 
 def report_lines(window: Window) -> Iterator[str]:
-    """Yield the report, line by line."""
+    """Yield the lines of the text report of a window."""
     metrics = window_metrics(window)
     yield f"{metrics['mode']} of {metrics['wall_s']:.3f} s, {metrics['files']:,} files"
     blind_spot = metrics["blind_spot"]
     yield f"not complete: {blind_spot}" if blind_spot else "complete: nothing was dropped or missed"
     if metrics["beside"]:
-        yield f"beside   {visible(metrics['beside'])}: what it costs is in these times"
+        yield f"beside   {visible(metrics['beside'])}: the times include the cost of this profiler"
     yield f"calls    {_running_time_text(metrics)}"
     for label, calls, amount, rate, seconds in (
         ("read", "reads", "bytes_read", "read_mb_per_s", "read_s"),
@@ -76,9 +78,12 @@ def report_lines(window: Window) -> Iterator[str]:
 
 
 def _running_time_text(metrics: dict[str, Any]) -> str:
-    """Return the sentence about the time with a running call; other lines have sums over threads."""
+    """Return the sentence about the time in which at least one call was running.
+
+    The sentence also says that all other times are sums over threads.
+    """
     if metrics["under_way_s"] is None:
-        return "counters do not show when a call was under way (the mode trace does); seconds are summed over threads"
+        return "counters do not show when a call was under way (mode trace does); seconds are summed over threads"
     threads = f"{metrics['threads']} thread{'s' * (metrics['threads'] != 1)}"
     return (
         f"a call was under way for {metrics['under_way_s']:.3f} of {metrics['wall_s']:.3f} s;"
@@ -95,7 +100,7 @@ def _size_lines(kind: str, counts: list[int]) -> Iterator[str]:
 
 
 def _slowest_file_lines(window: Window) -> Iterator[str]:
-    """Yield the lines of the files whose calls took longest in total."""
+    """Yield lines about the files whose calls took the most time in total."""
     rows = window.counters
     spent = rows["read_time"] + rows["write_time"] + rows["meta_time"]
     order = np.argsort(spent)[::-1][:_SHOWN_FILES]

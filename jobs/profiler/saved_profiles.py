@@ -1,9 +1,11 @@
-"""Profiles in files: a saved window, the spill file of a killed process, a Darshan log.
+"""Read and write profiles in files: a saved window, the spill file of a killed process, or a Darshan log.
 
-A window is written as a Darshan log of format 3.41: a header with the position of each region, then the regions (job,
-names, and the records of each module), packed by zlib (darshan-util/darshan-logutils.h). PyDarshan (an extra: ``pip
-install 'darshan>=3.5'``) reads logs in C: a damaged log can abort it, and it trusts the sizes in a log. So it runs in a
-process of its own, ``python -m jobs.profiler.saved_profiles LOG WINDOW``, with limits.
+A Darshan log is written in format 3.41: a header with the position of each region, and then the regions (job, names,
+and the records of each module), compressed by zlib (see darshan-util/darshan-logutils.h).
+
+Darshan logs are read by PyDarshan, an optional package (``pip install 'darshan>=3.5'``). PyDarshan reads logs with C
+code that trusts the sizes in a log, so that a damaged log can abort the process. Therefore PyDarshan runs in a separate
+process with resource limits: ``python -m jobs.profiler.saved_profiles LOG WINDOW``.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _BYTE_ORDER, _MODULES = 6567223, 64
 _HEADER = struct.Struct(f"<8sqB7xQ2Q{2 * _MODULES}Q{_MODULES}I")
 _JOB, _JOB_BYTES = struct.Struct("<7q1024s"), 4096
 _DXT, _DXT_SEGMENT = struct.Struct("<Qqq64sqq"), np.dtype([("offset", "<i8"), ("length", "<i8"), ("at", "<f8", 2)])
-_PLACES = {"POSIX": (1, 4), "STDIO": (9, 2), "DXT": (10, 1)}  # number and version of each module
+_PLACES = {"POSIX": (1, 4), "STDIO": (9, 2), "DXT": (10, 1)}  # Darshan's number and version of each module
 _RANKS = ("FASTEST_RANK", "FASTEST_RANK_BYTES", "SLOWEST_RANK", "SLOWEST_RANK_BYTES")
 _SPREAD = ("F_FASTEST_RANK_TIME", "F_SLOWEST_RANK_TIME", "F_VARIANCE_RANK_TIME", "F_VARIANCE_RANK_BYTES")
 _COUNTERS = {
@@ -81,7 +83,10 @@ _TIMES = {
 
 
 def write_darshan(path: Path, window: Window) -> None:
-    """Write a window as a Darshan log: the counters of each file and, from a trace, each read and write (DXT)."""
+    """Write a window as a Darshan log with the counters of each file.
+
+    In mode trace, the log also has each read and write (Darshan's module DXT).
+    """
     numbers = {name: hashlib.blake2b(os.fsencode(name), digest_size=8).digest() for name in window.paths}
     names = b"".join(number + os.fsencode(name) + b"\0" for name, number in numbers.items())
     regions = {_PLACES[module][0]: _records(window, module, numbers) for module in MODULES}
@@ -107,13 +112,12 @@ def _job(window: Window) -> bytes:
     edges = [part for time_ns in (window.started_ns, window.ended_ns) for part in divmod(time_ns, 10**9)]
     record = _JOB.pack(os.getuid(), *edges, 1, window.process, b"lib_ver=3.4.1\nh=jobs.profiler\n")
     program = " ".join(" ".join(sys.argv).split())[:1024].encode(errors="replace")
-    return (record + program + b"\nunknown\t/").ljust(
-        _JOB_BYTES, b"\0"
-    )  # one mount, because a log without mounts is refused
+    # The last line declares one mount point, because PyDarshan refuses a log without mount points.
+    return (record + program + b"\nunknown\t/").ljust(_JOB_BYTES, b"\0")
 
 
 def _records(window: Window, module: str, numbers: dict[str, bytes]) -> bytes:
-    """Return the bytes of one module's records, one record per file."""
+    """Return the bytes of the records of one module, with one record per file."""
     indices = [index for index, name in enumerate(window.modules) if name == module]
     rows, counters, times = window.counters[indices], _COUNTERS[module], _TIMES[module]
     kind = [("id", "S8"), ("rank", "<i8"), ("counters", "<i8", len(counters)), ("times", "<f8", len(times))]
@@ -133,11 +137,11 @@ def _records(window: Window, module: str, numbers: dict[str, bytes]) -> bytes:
 
 
 def _segment_records(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
-    """Yield the DXT record of each file: its writes, then its reads."""
-    assert window.events is not None  # noqa: S101 - `write_darshan` has checked it
+    """Yield the DXT record of each file: first all writes, and then all reads of the file."""
+    assert window.events is not None  # noqa: S101 - `write_darshan` has checked this
     codes = {kind: [OPERATIONS.index(name) for name in names] for kind, names in (("w", WRITES), ("r", READS))}
     is_complete = window.of_posix[window.events["file"]] & (window.events["returned"] >= 0)
-    is_complete &= window.events["offset"] >= 0  # a pipe has no segments
+    is_complete &= window.events["offset"] >= 0  # leave out pipes, which have no offsets
     transfers = window.events[is_complete & np.isin(window.events["operation"], codes["w"] + codes["r"])]
     is_read = np.isin(transfers["operation"], codes["r"])
     transfers = transfers[np.lexsort((transfers["start"], is_read, transfers["file"]))]
@@ -152,14 +156,14 @@ def _segment_records(window: Window, numbers: dict[str, bytes]) -> Iterator[byte
         yield _DXT.pack(number, 0, 0, host, written, int(last - first) - written) + segments[first:last].tobytes()
 
 
-_ARCHIVE = b"PK"  # zip, and so .npz
+_ARCHIVE = b"PK"  # first bytes of a zip archive; a .npz file is a zip archive
 _ENDS = ("meta_end", "read_end", "write_end")
-_MOST_S = 120  # PyDarshan reads 100,000 records in 12 s
-_MOST_MEMORY_BYTES = 8 << 30  # address space; pandas and PyDarshan take 1.5 GiB at their start
+_MOST_S = 120  # time limit; PyDarshan reads 100,000 records in 12 s
+_MOST_MEMORY_BYTES = 8 << 30  # limit of the address space; pandas and PyDarshan take 1.5 GiB at their start
 
 
 def read_profile(path: Path) -> Window:
-    """Return the window in a file; raise JobError if its format is unknown, or it is damaged or too large."""
+    """Return the window in a file; raise JobError if the format is unknown, or if the file is damaged or too large."""
     path = files.resolve_user_path(path)
     try:
         with untrusted.open_bounded(path, posix_window.LARGEST_BYTES) as file:
@@ -173,7 +177,10 @@ def read_profile(path: Path) -> Window:
 
 
 def _read_spill(file: BinaryIO) -> Window:
-    """Return the window in a spill file; if it was never stopped, its content at the end of the process."""
+    """Return the window in a spill file.
+
+    If the process was killed before the window was stopped, return the calls until the end of the process.
+    """
     file.seek(0)
     room, facts = capacity_of_head(file.read(HEAD_BYTES))
     if os.fstat(file.fileno()).st_size != room.size_bytes:
@@ -190,7 +197,7 @@ def _read_spill(file: BinaryIO) -> Window:
         ends = [content["events"]["end"]] if number else [content["counters"][name] for name in _ENDS]
         ended_ns = max([facts["started_ns"], *(int(times.max()) for times in ends if len(times))])
         facts |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
-        facts |= {"beside": "", "device_bytes": None}  # unknown
+        facts |= {"beside": "", "device_bytes": None}  # these facts are unknown for a killed process
     return posix_window.from_head(facts, **content)
 
 
@@ -208,19 +215,22 @@ def _read_log(log: Path) -> Window:
         if completed.returncode:
             last_line = (completed.stderr.strip().splitlines() or [""])[-1]
             reason = f"it was killed by signal {-completed.returncode}" if completed.returncode < 0 else last_line
-            hint = "name a whole log, of a Darshan that is not newer than PyDarshan"
+            hint = "name a whole log, whose Darshan version is not newer than PyDarshan"
             raise ProfilerError(f"{log} is no Darshan log that PyDarshan reads: {reason}", hint)
         return posix_window.read_window(window)
 
 
 def main(log: str, window: str) -> None:
-    """Write the window of a Darshan log, read by PyDarshan; a bad log ends this process with an exception or signal."""
+    """Read a Darshan log with PyDarshan, and write the log as a window.
+
+    A damaged log can end this process with an exception or with a signal.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_S, _MOST_S))
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about modules without a summary in PyDarshan
-        import darshan  # noqa: PLC0415 - an extra, and slow
+        warnings.simplefilter("ignore")  # PyDarshan warns of modules for which it has no summary
+        import darshan  # noqa: PLC0415 - an optional package, and slow to import
 
         report = darshan.DarshanReport(f"/proc/self/fd/{files.open_file(Path(log))}", read_all=False)
         for module in MODULES:
@@ -238,7 +248,7 @@ def _window_of_report(report: Any) -> Window:
         values = dict(zip(report.counters[module]["counters"], record["counters"].tolist(), strict=True))
         times = dict(zip(report.counters[module]["fcounters"], record["fcounters"].tolist(), strict=True))
         for key, index, name in DARSHAN_NAMES[module]:
-            value = max(0, values.get(f"{module}_{name}", 0))  # -1: unknown for a file that ranks share
+            value = max(0, values.get(f"{module}_{name}", 0))  # -1 means unknown, for a file of several ranks
             if index is None:
                 row[key] = value
             else:

@@ -1,12 +1,13 @@
-/* Redirects calls of the C library to hooks, in the modules of this process, and back.
+/* Redirect the calls that the modules of this process make to the C library to hooks, and undo the redirection.
  *
- * A module calls another's function through a slot that the dynamic linker fills (ELF gABI, chapter 5; "GOT"). An
- * aligned store of 8 bytes is atomic, so a thread calls the old function or the new one, never half of each. Slots lie
- * on pages that may be read-only ("RELRO"); such a page is made writable for the store and then read-only again.
+ * A module calls a function of another module through a slot that the dynamic linker fills (a GOT entry: ELF gABI,
+ * chapter 5). An aligned store of 8 bytes is atomic, so that a thread calls either the old or the new function. Slots
+ * may lie on read-only pages (RELRO); such a page is made writable for the store, and is then made read-only again.
  *
- * A module that another thread is just loading must be left alone: ld.so adds the load address to slots that it has not
- * come to yet. So only a slot that holds what is expected is patched, and in a RELRO segment only after its page has
- * become read-only, which ld.so does last. What is left is looked at again by the next scan. */
+ * A module that another thread is just loading must not be patched, because ld.so may still add the load address to the
+ * slots of the module. Therefore a slot is patched only if it has an expected value. In a RELRO segment, a slot is
+ * patched only after its page has become read-only, which is the last step of ld.so. The next scan looks at all slots
+ * again that were not patched. */
 #define _GNU_SOURCE
 #include "hooks.h"
 
@@ -27,7 +28,7 @@ enum { JUMP_SLOT = R_X86_64_JUMP_SLOT, GLOB_DAT = R_X86_64_GLOB_DAT, ABSOLUTE = 
 #elif defined(__aarch64__)
 enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE = R_AARCH64_ABS64 };
 #else
-#error "slots are known for x86-64 and aarch64"
+#error "the hook library supports only x86-64 and aarch64"
 #endif
 
 enum { SLOTS = 1 << 14, MODULES = 1 << 12, MAPPINGS = 1 << 17, MAPS_BYTES = 1 << 24 };
@@ -41,12 +42,12 @@ struct mapping {
     int protection;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all variables below */
 static struct slot slots[SLOTS];
 static unsigned slot_count;
-static uintptr_t scanned[MODULES]; /* addresses of the dynamic sections of modules that are done */
+static uintptr_t scanned[MODULES]; /* addresses of the dynamic sections of all completely patched modules */
 static unsigned scanned_count;
-static unsigned long long adds, subs; /* of the last scan, as ld.so counts loaded and unloaded modules */
+static unsigned long long adds, subs; /* how many modules ld.so had loaded and unloaded at the last scan */
 static struct mapping *mappings;
 static unsigned mapping_count;
 _Atomic uint64_t mappings_bytes;
@@ -54,10 +55,11 @@ static uintptr_t libc_start, libc_end;
 static struct {
     void *function;
     const char *name;
-} others[32]; /* functions in slots that are neither the C library's nor what this library itself finds */
+} others[32]; /* unexpected functions in slots: neither of the C library nor found by this library's own lookup */
 static unsigned other_count;
 
-/* Others' code that is not the program's: the C library's own calls, and profilers that wrap the same functions. */
+/* Modules whose calls are not recorded: the C library itself, and other profilers and sanitizers, which wrap the
+ * functions that this library wraps. */
 static const char *const skipped[] = {"ld-linux", "libc.so", "libpthread", "libdl.so",  "librt.so", "libm.so",
                                       "linux-vdso", "libdarshan", "libdftracer", "libgotcha", "libbrahma", "libscorep",
                                       "librecorder", "libasan", "libtsan", "libubsan", "liblsan"};
@@ -76,7 +78,7 @@ static struct hook *hook_of(const char *name) {
     return NULL;
 }
 
-/* Read which pages there are, and what is allowed on them. */
+/* Read the address ranges of all mappings of this process, and the protection of each mapping. */
 static int read_mappings(void) {
     static char *text;
     if (!text) {
@@ -114,7 +116,7 @@ static const struct mapping *mapping_of(const void *address) {
     return found && mappings[low].protection & PROT_READ ? &mappings[low] : NULL;
 }
 
-/* Store where `before` stands; 0, or an errno: EAGAIN where something else stands there. */
+/* Store `after` in a slot that has the value `before`. Return 0, or an errno; EAGAIN if the slot has another value. */
 static int store(_Atomic(void *) *at, void *before, void *after, int protection) {
     uintptr_t page = (uintptr_t)at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     if (*at != before) return EAGAIN;
@@ -128,14 +130,15 @@ struct module {
     uintptr_t base, start, end, relro_start, relro_end;
 };
 
-/* Patch a slot; 0, or an errno: EAGAIN where it is not ready. Somebody else's function is left there. */
+/* Patch a slot. Return 0, or an errno; EAGAIN if the slot is not ready. A function of another profiler stays in the
+ * slot. */
 static int patch(const struct module *in, _Atomic(void *) *at, struct hook *hook) {
     const struct mapping *mapping = mapping_of(at);
     if (!mapping) return EAGAIN;
     void *value = *at;
     if (value == hook->function) return 0;
     uintptr_t address = (uintptr_t)value;
-    int own = address >= in->start && address < in->end; /* not called yet: the slot leads to ld.so's resolver */
+    int own = address >= in->start && address < in->end; /* no call yet: the slot leads to ld.so's resolver */
     if (value != hook->expected && !own && !(address >= libc_start && address < libc_end)) {
         if (!mapping_of(value)) return EAGAIN;
         if (other_count == sizeof others / sizeof *others) return 0;
@@ -158,7 +161,7 @@ static int patch_table(const struct module *in, const ElfW(Rela) *table, size_t 
         unsigned type = ELF64_R_TYPE(each->r_info);
         if ((type != JUMP_SLOT && type != GLOB_DAT && type != ABSOLUTE) || (type == ABSOLUTE && each->r_addend)) continue;
         const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(each->r_info)];
-        if (symbol->st_shndx != SHN_UNDEF) continue; /* the module has a function of its own under this name */
+        if (symbol->st_shndx != SHN_UNDEF) continue; /* the module itself defines a function of this name */
         struct hook *hook = hook_of(names + symbol->st_name);
         int error = hook ? patch(in, (_Atomic(void *) *)(in->base + each->r_offset), hook) : 0;
         worst = error ? error : worst;
@@ -180,19 +183,20 @@ static int patch_module(struct dl_phdr_info *info) {
     if (!dynamic || is_skipped(info->dlpi_name) || ((uintptr_t)scan >= in.start && (uintptr_t)scan < in.end)) return 0;
     for (unsigned i = 0; i < scanned_count; i++)
         if (scanned[i] == (uintptr_t)dynamic) return 0;
-    if (!mapping_of(dynamic)) return EAGAIN; /* it has come since the mappings were read */
+    if (!mapping_of(dynamic)) return EAGAIN; /* the module was loaded after the mappings were read */
     uintptr_t values[DT_NUM] = {0}, relative = 0;
     for (const ElfW(Dyn) *each = dynamic; each->d_tag != DT_NULL; each++) {
         if (each->d_tag < DT_NUM) values[each->d_tag] = each->d_un.d_val;
         if (each->d_tag == DT_RELACOUNT) relative = each->d_un.d_val;
     }
-    const int pointers[] = {DT_STRTAB, DT_SYMTAB, DT_RELA, DT_JMPREL}; /* glibc has relocated them already, or not yet */
+    /* glibc may or may not have relocated these pointers already; a relocated pointer is larger than the base. */
+    const int pointers[] = {DT_STRTAB, DT_SYMTAB, DT_RELA, DT_JMPREL};
     for (unsigned i = 0; i < sizeof pointers / sizeof *pointers; i++)
         if (values[pointers[i]] && values[pointers[i]] < in.base) values[pointers[i]] += in.base;
     const ElfW(Sym) *symbols = (const void *)values[DT_SYMTAB];
     const char *names = (const char *)values[DT_STRTAB];
     if (!symbols || !names) return 0;
-    size_t head = relative * sizeof(ElfW(Rela)); /* relocations without a symbol come first, in their millions */
+    size_t head = relative * sizeof(ElfW(Rela)); /* skip millions of relocations without a symbol */
     int late = 0;
     if (values[DT_RELA] && values[DT_RELASZ] > head)
         late = patch_table(&in, (const void *)(values[DT_RELA] + head), values[DT_RELASZ] - head, symbols, names);
@@ -208,8 +212,8 @@ static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
     return 0;
 }
 
-/* Keep the slots that are still there and lead here; return how many do not. Of a module that was unloaded not even the
- * address may be read. */
+/* Remove all slots from the list that no longer exist or no longer lead to a hook; return the number of removed slots.
+ * The slots of an unloaded module must not be read, because their memory may no longer be mapped. */
 static unsigned drop_lost(void) {
     unsigned before = slot_count;
     slot_count = 0;
@@ -228,7 +232,8 @@ struct visit {
     int begun, error, again;
 };
 
-/* Called while ld.so's lock is held: no module goes away meanwhile, so what is mapped at the first call stays. */
+/* Patch one module. ld.so calls this function with its lock held, so that no module is unloaded at the same time, and
+ * the mappings that are read at the first call stay valid. */
 static int visit(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct visit *visit = data;
@@ -236,7 +241,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data) {
         int unloaded = info->dlpi_subs != subs;
         if (!unloaded && info->dlpi_adds == adds && !overwritten()) return 1;
         if ((visit->error = read_mappings())) return 1;
-        if (drop_lost() || unloaded) scanned_count = 0; /* another module may lie where an unloaded one was */
+        if (drop_lost() || unloaded) scanned_count = 0; /* a new module may have an old address */
         other_count = 0, adds = info->dlpi_adds, subs = info->dlpi_subs;
     }
     int error = patch_module(info);
@@ -255,7 +260,8 @@ int scan(struct attached *answer, int wait) {
     if (answer) {
         Dl_info found;
         answer->slots = slot_count, answer->modules = scanned_count;
-        for (unsigned i = 0; i < other_count; i++) { /* one of the same name was found by ordinary lookup */
+        /* A function whose own name is the name of the slot was found by ordinary symbol lookup, so it is not foreign. */
+        for (unsigned i = 0; i < other_count; i++) {
             int known = dladdr(others[i].function, &found) && found.dli_fname;
             if (known && !(found.dli_sname && !strcmp(found.dli_sname, others[i].name)))
                 snprintf(answer->foreign, sizeof answer->foreign, "%s", found.dli_fname);
@@ -265,7 +271,8 @@ int scan(struct attached *answer, int wait) {
     return all.error ? all.error : all.again ? EAGAIN : 0;
 }
 
-/* What somebody else has changed meanwhile is left, as is what was unloaded. Called while ld.so's lock is held. */
+/* Restore the original functions in all slots. A slot that another library has changed, or whose module was unloaded,
+ * is left alone. ld.so calls this function with its lock held. */
 static int give_back(struct dl_phdr_info *info, size_t size, void *data) {
     (void)info, (void)size;
     int *error = data;

@@ -1,6 +1,7 @@
-"""A window for TensorBoard: a plane of a trace with one line per file, and scalars, histograms and text.
+"""Write a window for TensorBoard: a plane of a trace with one line per file, and scalars, histograms and text.
 
-The messages of the trace are those of tsl/profiler/protobuf/xplane.proto, written without protobuf.
+The format of the trace is defined in tsl/profiler/protobuf/xplane.proto. This module writes the format without the
+package protobuf.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from jobs.lazy_imports import tf
 from jobs.profiler import report
 from jobs.terminal import visible
 
-LINES = "/device:CUSTOM:TF I/O"  # TensorBoard shows only planes with such names
-MOST_LINES, MOST_EVENTS = 1_000, 200_000  # TraceViewer draws about a million, with TensorFlow's own events
+LINES = "/device:CUSTOM:TF I/O"  # TensorBoard shows only planes whose names begin so
+MOST_LINES, MOST_EVENTS = 1_000, 200_000  # TraceViewer draws about a million events, including TensorFlow's events
 _NUMBERS = dict(enumerate(("returned", "offset", "thread", "errno"), start=1))
-# Tags of XLine.events; of XEvent's metadata_id (as XStat's), offset_ps, duration_ps, stats; of XStat.int64_value.
+# The protobuf tags of these fields: XLine.events; metadata_id, offset_ps, duration_ps and stats of XEvent; int64_value
+# of XStat. The field metadata_id has the same tag in XEvent and XStat.
 _TAG = {"events": 0x22, "metadata": 0x08, "offset": 0x10, "duration": 0x18, "stats": 0x22, "value": 0x20}
 _STAT_BYTES = 13
 _LARGEST_BYTE = 127  # the largest last byte of a varint
@@ -31,8 +33,9 @@ _REMARK = len(OPERATIONS)
 def serialised_planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
     """Return a serialised XSpace: one plane with the calls of a window, and a line about calls that are not drawn.
 
-    Times in a trace's file are relative to the start of its profile, `origin_ns` (Unix time); pass 0 if TensorFlow will
-    subtract it. Without a window there is only one line, with the text `fault`.
+    Times in the file of a trace are relative to the start of the profile, `origin_ns` (Unix time). Pass 0 as
+    `origin_ns` if TensorFlow will subtract the start later. Without a window, the plane has only one line, with the
+    text `fault`.
     """
     lines, remark = _lines(window) if window else ([], fault)
     start_ns, end_ns = (window.started_ns, window.ended_ns) if window else (now := time.time_ns(), now + 1)
@@ -41,7 +44,7 @@ def serialised_planes(window: Window | None, origin_ns: int, fault: str = "") ->
         lines.append((remark, _message({4: _message({1: _REMARK, 3: duration_ns * 1000})})))
     encoded = [_message({1: number, 2: name, 3: offset_ns}) + events for number, (name, events) in enumerate(lines, 1)]
     operations = [*enumerate(OPERATIONS), (_REMARK, remark)]
-    names = {4: operations, 5: _NUMBERS.items()}  # maps from keys to messages, for events and for numbers
+    names = {4: operations, 5: _NUMBERS.items()}  # fields of XPlane with the names of events and of numbers
     maps = [
         _message({field: _message({1: key, 2: _message({2: name})})}) for field in names for key, name in names[field]
     ]
@@ -50,7 +53,10 @@ def serialised_planes(window: Window | None, origin_ns: int, fault: str = "") ->
 
 
 def _lines(window: Window) -> tuple[list[tuple[str, bytes]], str]:
-    """Return name and events of each line (files in the order of first calls), and a text about calls not drawn."""
+    """Return the name and the events of each line, and a text about the calls that are not drawn.
+
+    There is one line per file, in the order of the first calls on the files.
+    """
     if window.events is None:
         return [], "calls were only counted"
     events = _longest_calls(window.events)
@@ -63,7 +69,7 @@ def _lines(window: Window) -> tuple[list[tuple[str, bytes]], str]:
 
 
 def _message(fields: Mapping[int, int | str | bytes]) -> bytes:
-    """Return the bytes of a protobuf message with these fields (number to value)."""
+    """Return the bytes of a protobuf message; `fields` maps the number of each field to the value."""
     parts = []
     for number, value in fields.items():
         if isinstance(value, int):
@@ -83,7 +89,7 @@ def _varint(value: int) -> bytes:
 
 
 def _longest_calls(events: NDArray[Any]) -> NDArray[Any]:
-    """Return the drawn calls, sorted by file, then by start: the longest ones of the files with the longest time."""
+    """Return the calls to draw: the longest calls on the files with the most time, sorted by file and by start."""
     duration = events["end"] - events["start"]
     spent = np.bincount(events["file"], weights=duration)
     if np.count_nonzero(spent) > MOST_LINES:
@@ -95,7 +101,10 @@ def _longest_calls(events: NDArray[Any]) -> NDArray[Any]:
 
 
 def _event_bytes(events: NDArray[Any], started_ns: int) -> bytes:
-    """Return the serialised events of an XLine, made at once, because protobuf's objects take 50 times as long."""
+    """Return the serialised events of an XLine.
+
+    All events are serialised together by numpy, because protobuf's objects would take 50 times as long.
+    """
     start, duration = events["start"] - started_ns, events["end"] - events["start"]
     fields = [
         (_TAG["metadata"], events["operation"]),
@@ -111,7 +120,7 @@ def _event_bytes(events: NDArray[Any], started_ns: int) -> bytes:
 
 
 def _varints(values: NDArray[Any]) -> NDArray[Any]:
-    """Return each number as a varint of ten bytes (the longest form); shape (n, 10)."""
+    """Return each number as a varint of ten bytes, which is the longest form; the result has the shape (n, 10)."""
     digits: NDArray[Any] = values.astype(np.int64)[:, None] >> (7 * np.arange(10)) & 0x7F | 0x80
     digits[:, -1] &= 1
     return digits
@@ -121,7 +130,7 @@ _NOT_DRAWN = ("kernel_read_bytes", "seen_read_bytes")
 
 
 def write_summaries(logdir: Path, window: Window, step: int) -> None:
-    """Write a window into TensorBoard's folder: its metrics as scalars, histograms of calls, the report as text."""
+    """Write a window into TensorBoard's folder: metrics as scalars, histograms of the calls, and the report as text."""
     metrics = {name: value for name, value in report.window_metrics(window).items() if name not in _NOT_DRAWN}
     writer = tf.summary.create_file_writer(str(logdir))
     with writer.as_default(step):
@@ -135,7 +144,7 @@ def write_summaries(logdir: Path, window: Window, step: int) -> None:
 
 
 def _distributions(window: Window) -> dict[str, NDArray[np.float64]]:
-    """Return the values for histograms as log10: sizes of files and, from a trace, sizes and times of reads."""
+    """Return the values of each histogram as log10: sizes of files and, in mode trace, sizes and times of reads."""
     sizes = window.file_bytes
     distributions = {"log10 of bytes of a file": sizes[sizes > 0]}
     if window.events is not None:

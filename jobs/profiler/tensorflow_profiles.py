@@ -1,7 +1,9 @@
-"""Windows of this profiler as a part of TensorFlow's profiles, which a callback, a block or its server starts.
+"""Add windows of this profiler to the profiles that TensorFlow's own profiler makes.
 
-TensorFlow's C API lets a library join each session of its profiler (pluggable_profiler.h, version 0.0): it
-calls ``start``, ``stop`` and ``collect``, and adds the planes that ``collect`` returns to its trace.
+TensorFlow's C API (pluggable_profiler.h, version 0.0) lets a library join each session of TensorFlow's profiler.
+TensorFlow calls the functions ``start``, ``stop`` and ``collect`` of the library, and adds the planes that ``collect``
+returns to the trace. It does not matter whether a callback, a ``with`` block or TensorFlow's profiler server starts
+the session.
 """
 
 from __future__ import annotations
@@ -22,27 +24,27 @@ from jobs.profiler.hook_library import ProfilerError, load_library
 from jobs.profiler.profile import Profile
 from jobs.system import files
 
-_DEVICE_TYPE = b"TF_IO"  # TensorFlow allows capitals and underscores
-_VERSION = 0  # major version of the interface
+_DEVICE_TYPE = b"TF_IO"  # TensorFlow allows only capital letters and underscores
+_VERSION = 0  # major version of pluggable_profiler.h
 _ACT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _COLLECT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p)
 _SIZED = (("struct_size", ctypes.c_size_t), ("ext", ctypes.c_void_p))
 
 
 class _Profiler(ctypes.Structure):
-    """``TP_Profiler``."""
+    """The struct ``TP_Profiler`` of pluggable_profiler.h."""
 
     _fields_ = (*_SIZED, ("device_type", ctypes.c_char_p))
 
 
 class _Functions(ctypes.Structure):
-    """``TP_ProfilerFns``."""
+    """The struct ``TP_ProfilerFns`` of pluggable_profiler.h."""
 
     _fields_ = (*_SIZED, ("start", _ACT), ("stop", _ACT), ("collect", _COLLECT))
 
 
 class _Registration(ctypes.Structure):
-    """``TF_ProfilerRegistrationParams``."""
+    """The struct ``TF_ProfilerRegistrationParams`` of pluggable_profiler.h."""
 
     _fields_ = (
         *_SIZED,
@@ -65,7 +67,7 @@ class _Session:
         self.planes = b""
 
     def start(self, *_: object) -> None:
-        """Open a window; if that fails, the trace shows the reason."""
+        """Open a window; after an error, store the error, so that the trace shows the reason."""
         self.profile = self.window = self.fault = None
         try:
             profile = Profile(**self.options)
@@ -82,7 +84,11 @@ class _Session:
             self.window = profile.stop()
 
     def collect(self, _: object, buffer: int | None, size: Any, __: object) -> None:
-        """Write the planes into `buffer`; without a buffer, make them and write their size in bytes into `size`."""
+        """Return the planes to TensorFlow, which calls this function twice.
+
+        The first call has no buffer: make the planes, and write the number of bytes into `size`. The second call has a
+        buffer: copy the planes into `buffer`.
+        """
         if not buffer:
             self.planes = tensorboard_files.serialised_planes(
                 self.window, 0, str(self.fault or "the window was not ended")
@@ -94,7 +100,8 @@ class _Session:
 
 
 SESSION = _Session()
-_FUNCTIONS = _ACT(SESSION.start), _ACT(SESSION.stop), _COLLECT(SESSION.collect)  # kept until the process ends
+# The C functions must exist until the process ends, because TensorFlow may call them.
+_FUNCTIONS = _ACT(SESSION.start), _ACT(SESSION.stop), _COLLECT(SESSION.collect)
 
 
 def _register(registration: int, _: int) -> None:
@@ -112,9 +119,10 @@ _REGISTER = _ACT(_register)
 
 
 def join_tensorflow(**options: Any) -> None:
-    """Add a window to each profile that TensorFlow makes in this process from now on; the keywords are `Profile`'s.
+    """Add a window to each profile that TensorFlow makes in this process from now on.
 
-    A further call changes the keywords of the next windows. Raises ProfilerError if TensorFlow lacks the interface.
+    The options are the arguments of `jobs.profiler.Profile`. Another call of this function changes the options of later
+    windows. Raises ProfilerError if this version of TensorFlow has no interface for other profilers.
     """
     Profile(**options)  # raises an error for invalid options
     SESSION.options = options
@@ -128,7 +136,8 @@ def _register_once() -> None:
         api = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))
         load = api.TF_LoadPluggableDeviceLibrary
     except (OSError, AttributeError) as error:
-        raise ProfilerError(f"no profiler can take part in this TensorFlow's: {error}", "take Profile") from error
+        message = f"this TensorFlow does not allow other profilers to join its profiler: {error}"
+        raise ProfilerError(message, "use jobs.profiler.Profile") from error
     api.TF_NewStatus.restype = ctypes.c_void_p
     api.TF_Message.restype = ctypes.c_char_p
     for function in (api.TF_GetCode, api.TF_Message, api.TF_DeleteStatus):
@@ -139,33 +148,40 @@ def _register_once() -> None:
     fault = api.TF_Message(status).decode(errors="replace") if api.TF_GetCode(status) else ""
     api.TF_DeleteStatus(status)
     if fault:
-        raise ProfilerError(f"TensorFlow does not take our profiler: {fault}", "take Profile")
+        raise ProfilerError(f"TensorFlow refuses jobs.profiler: {fault}", "use jobs.profiler.Profile")
 
 
 class TensorFlowProfile:
     """A profile by TensorFlow and a window of POSIX calls at the same time, for TensorBoard.
 
-    `logdir` is TensorBoard's folder, `step` is the step of the window's scalars and histograms, and the other keywords
-    are those of `jobs.profiler.Profile`.
+    `logdir` is TensorBoard's folder. `step` is the step under which TensorBoard shows the scalars and histograms of the
+    window. The other options are the arguments of `jobs.profiler.Profile`.
     """
 
     def __init__(self, logdir: str | Path, step: int = 0, **options: Any) -> None:
         self._logdir, self._options, self.step = Path(logdir).resolve(), options, step
-        # TensorFlow writes to a folder of its own: it names traces by the second, and would replace an earlier trace.
+        # TensorFlow writes the trace into a temporary folder first. TensorFlow names a trace by the second of its time,
+        # so that a second trace within the same second would replace the first trace.
         self._trace_folder: Path | None = None
 
     def start(self) -> None:
-        """Start both profiles; raise ProfilerError for this one, and TensorFlow's errors for its own one."""
+        """Start TensorFlow's profile and the window of POSIX calls.
+
+        Raises ProfilerError if the window cannot be opened, and TensorFlow's own errors if its profiler cannot start.
+        """
         join_tensorflow(**self._options)
         folder = self._logdir / f".{secrets.token_hex(8)}"
         tf.profiler.experimental.start(str(folder))
         if SESSION.fault or SESSION.profile is None:
             tf.profiler.experimental.stop(save=False)
-            raise SESSION.fault or ProfilerError("TensorFlow has not called our profiler", "take Profile")
+            raise SESSION.fault or ProfilerError("TensorFlow did not call jobs.profiler", "use jobs.profiler.Profile")
         self._trace_folder = folder
 
     def stop(self) -> Window:
-        """Stop both profiles; write the trace with our planes, scalars, histograms and text; return our window."""
+        """Stop TensorFlow's profile and the window, and return the window.
+
+        The trace with the calls, the scalars, the histograms and the text are written into TensorBoard's folder.
+        """
         folder, self._trace_folder = self._trace_folder, None
         if folder is None:
             raise ProfilerError("no profile was started", "call start() first")
@@ -176,7 +192,7 @@ class TensorFlowProfile:
             if folder.exists():
                 files.remove_tree(folder)
         if SESSION.window is None:
-            raise ProfilerError("the window was ended elsewhere")
+            raise ProfilerError("other code ended the window before this profile was stopped")
         tensorboard_files.write_summaries(self._logdir, SESSION.window, self.step)
         return SESSION.window
 
@@ -189,7 +205,7 @@ class TensorFlowProfile:
 
 
 def _move_traces(folder: Path, logdir: Path) -> None:
-    """Move the traces from the temporary folder to TensorBoard's folder, under free names."""
+    """Move the traces from the temporary folder to TensorBoard's folder, under names that do not exist there yet."""
     source, target = folder / "plugins" / "profile", logdir / "plugins" / "profile"
     files.make_folder(target, exist_ok=True, parents=True)
     for name in files.names_in_folder(source):
@@ -203,15 +219,15 @@ def _move_traces(folder: Path, logdir: Path) -> None:
 
 
 class _Batches:
-    """The batches of a training, counted from 0 over all epochs, and the window that is open during some of them."""
+    """Counts the batches of a training from 0 over all epochs, and opens a window during a range of batches."""
 
     def __init__(self, profile: TensorFlowProfile, first: int, last: int, every: int) -> None:
         self._profile, self._first, self._last, self._every = profile, first, last, every
         self._batch = 0
         self._marker: Any = None
 
-    def begin(self, _batch: int, logs: Any) -> None:  # noqa: ARG002 - Keras passes it by this name
-        """Open the window before its first batch; mark each batch in it, because Keras does not."""
+    def begin(self, _batch: int, logs: Any) -> None:  # noqa: ARG002 - Keras passes `logs` by this name
+        """Open the window before the first batch of the range, and mark each batch, because Keras marks no batches."""
         if self._batch == self._first:
             self._profile.start()
             _ACTIVE[:] = [self]
@@ -220,7 +236,7 @@ class _Batches:
             self._marker.__enter__()
 
     def end(self, _batch: int, logs: Any) -> None:
-        """End the window after its last batch."""
+        """End the window after the last batch of the range."""
         if self in _ACTIVE:
             self._unmark()
             if self._batch >= self._last:
@@ -229,7 +245,10 @@ class _Batches:
         self._batch += 1
 
     def finish(self, logs: Any) -> None:  # noqa: ARG002
-        """End the open window, if any: a training ends, or begins after one that failed within its window."""
+        """End a window that is still open when a training ends.
+
+        At the start of a training, a window can still be open if the previous training failed within the window.
+        """
         if _ACTIVE:
             _ACTIVE.pop().stop()
 
@@ -251,13 +270,15 @@ _ACTIVE: list[_Batches] = []
 def ProfileCallback(  # noqa: N802 - named like the classes of Keras's callbacks
     logdir: str | Path, batches: tuple[int, int] = (1, 20), every: int = 0, **options: Any
 ) -> Any:
-    """Return a Keras callback that profiles the batches from the first to the last one, counted from 0.
+    """Return a Keras callback that profiles a range of batches, from the first to the last batch in `batches`.
 
-    `every` repeats this after each `every` batches; the other keywords are those of `jobs.profiler.Profile`.
+    Batches are numbered from 0. If `every` is not 0, the profile is repeated every `every` batches. The other options
+    are the arguments of `jobs.profiler.Profile`.
     """
     first, last = batches
     if not 0 <= first <= last or (every and every <= last - first):
-        raise ProfilerError(f"batches {first} to {last}, every {every}", "a range, and `every` longer than it")
+        message = f"batches {first} to {last} cannot be profiled every {every} batches"
+        raise ProfilerError(message, "name a range of batches, and an `every` that is longer than the range")
     steps = _Batches(TensorFlowProfile(logdir, **options), first, last, every)
     return tf.keras.callbacks.LambdaCallback(
         on_train_begin=steps.finish,

@@ -160,7 +160,7 @@ def test_a_run_whose_model_was_given_faults_for_a_request_does_not_count(spoiled
     found, why = checks.judge(run, "cold", LIMITS)
 
     assert {check["rule"]: check["passed"] for check in found}["unspoiled"] is not bool(spoiled)
-    assert why == ("unspoiled: the model of hdd was given faults for 3 requests" if spoiled else None)
+    assert why == ("unspoiled: faults were injected into 3 requests of the model of hdd" if spoiled else None)
 
 
 @pytest.mark.parametrize(

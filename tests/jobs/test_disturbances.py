@@ -97,7 +97,7 @@ def test_what_was_met_is_told():
 
     assert disturbances.delays_in_words(found) == (
         "at 100 looks, of 100 threads with work 10 slept and 70 were held by another program"
-        " (in fanotify_handle_event, hrtimer_nanosleep); it stood still at 3 of 100 alarms, for 0.12 s or more"
+        " (in fanotify_handle_event, hrtimer_nanosleep); the process stood still at 3 of 100 alarms, for 0.12 s or more"
     )
 
 

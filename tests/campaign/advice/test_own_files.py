@@ -37,10 +37,10 @@ def test_a_time_log_that_was_measured_is_bound_by_its_steps(capsys):
         ([("compute", 0, 700), ("read", 700, 1000)], "steps", "steps 70%, waiting for input 30%"),
         ([("compute", 0, 200), ("load", 200, 900), ("read", 900, 1000)], "decoding",
          "waiting for input 80%, of it decoding 88%"),
-        ([("compute", 0, 200), ("read", 200, 1000)], "undecided", "of it reading 100%; the storage: by its bytes"),
-        ([("compute", 0, 200), ("next", 200, 1000)], "undecided", "what the rest of the input waits for is not seen"),
+        ([("compute", 0, 200), ("read", 200, 1000)], "undecided", "of it reading 100%; the storage limits"),
+        ([("compute", 0, 200), ("next", 200, 1000)], "undecided", "the cause of most input waiting is unknown"),
         ([("compute", 0, 500), ("read", 500, 1000)], "undecided", "too near"),
-        ([("checkpoint", 0, 700), ("compute", 700, 1000)], "undecided", "for checkpoints there is no word"),
+        ([("checkpoint", 0, 700), ("compute", 700, 1000)], "undecided", "checkpoints take most of the time"),
         ([("barrier", 0, 900)], "undecided", "nothing took 50% of the time"),
     ],
 )  # fmt: skip

@@ -41,7 +41,7 @@ def test_a_key_has_its_type_range_unit_default_and_meaning(helped):
     for line in (
         "prefetch             KEY=VALUE: settings that can change a result",
         "type      whole number", "range     0 to 1,024 batches", "unit      batches", "default   0",
-        "meaning   batches that are prepared before the step asks for them; 0: none;",
+        "meaning   number of batches that the pipeline prepares",
     ):  # fmt: skip
         assert line in shown
     assert "does not change the id" not in shown
@@ -96,7 +96,7 @@ def test_all_keys_and_groups_are_listed_as_they_are_typed(helped):
     shown = helped("help", "keys", columns=1000)
 
     assert {key for key in reference.list_keys() if f"  {key}=" not in shown} == set()
-    assert "  threads=4          # files that are read and decoded in parallel" in shown
+    assert "  threads=4          # number of files that are read and decoded in parallel" in shown
     assert "\ncheckpoint=hdd, local, " in shown
     assert "defaults" not in shown.replace("its default", "")
     assert "${" not in shown

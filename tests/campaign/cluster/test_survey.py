@@ -22,7 +22,7 @@ REASONS = {
 }  # fmt: skip
 TOO_SHORT = {"code": "ERROR", "words": "the time limit of 60 min was reached 4 times"}
 LOCKED, WAITS = {"code": "lock", "words": "/lock", "holder": "them"}, "waiting for /lock, held by them"
-GONE = "its worker ended before it was over"
+GONE = "the worker ended before the cell was complete"
 
 
 class Scene:

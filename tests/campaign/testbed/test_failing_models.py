@@ -286,7 +286,7 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
         ("eio_to 1e12", "complete: 0 of 24 images delivered, 24 unreadable"),
         ("disconnect 1", "complete: 0 of 24 images delivered, 24 unreadable"),
         ("hang 1", "still running after run_timeout_s=15"),
-        ("spike_every 4\nspike_ms 50", "unspoiled: the model of hdd was given faults for "),
+        ("spike_every 4\nspike_ms 50", "unspoiled: faults were injected into "),
     ],
     ids=["errors", "gone", "hangs", "spikes"],
 )

@@ -144,7 +144,7 @@ def test_in_a_job_with_fewer_cpus_than_threads_the_cell_is_refused_at_once(folde
     assert [argument["settings"]["threads"] for argument, _, _ in template.asked] == [1] * 6 + [2] * 6
     (run,) = records[2]["runs"]
     assert run["status"] == "failed"
-    assert run["reason"].startswith("threads=4 and the job may use 2 CPUs; cluster.cpus_per_task=4")
+    assert run["reason"].startswith("threads=4 and the job may use 2 CPUs; set cluster.cpus_per_task=4")
     assert "threads=4 and the job may use 2 CPUs" in records[2]["reason"]
 
 

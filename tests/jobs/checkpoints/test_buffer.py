@@ -219,7 +219,7 @@ def test_what_cannot_be_printed_is_no_damage(folders, idle):
 
     assert done.returncode == 2
     assert "No space left on device" in done.stderr
-    assert "hint: see that standard output can be written" in done.stderr
+    assert "hint: make sure that standard output can be written" in done.stderr
 
 
 def test_what_is_listed_for_a_program_that_reads_no_more_is_no_error(folders, idle):

@@ -139,7 +139,7 @@ def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle, capsys):
         (("empty", "slow"), "is no side of a burst buffer"),
         (("empty", "nothing"), "is no side of a burst buffer"),
         (("typo", "slow"), "typo is missing"),
-        (("--gone", "fast", "slow"), "is there"),
+        (("--gone", "fast", "slow"), "still exists"),
         (("--gone", "typo", "empty"), "is no side of a burst buffer"),
         (("--gone", "typo", "fast"), "is no side of a burst buffer"),
     ],

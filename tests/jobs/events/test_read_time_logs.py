@@ -65,7 +65,7 @@ BAD = {
     "line 3: it begins at event 0, and 1 were before it": [*GOOD[:2], GOOD[1], *GOOD[3:]],
     "line 3: has no end: its process was killed, or still runs": GOOD[:3],
     "line 3: it is cut off": [*GOOD[:2], json.dumps(GOOD[2])[:-9] + "\0"],
-    "line 4: it ends 3 events, and it has 2": changed(3, count=3),
+    "line 4: it announces 3 events, but the log has 2": changed(3, count=3),
     "line 5: it goes on after its end": [*GOOD, GOOD[0]],
 }  # fmt: skip
 

@@ -82,7 +82,7 @@ def test_the_clock_of_the_day_is_read_at_the_moment_that_was_least_interrupted(t
         (lambda log: log.event("read", at=-1), "there is no place -1"),
         (lambda log: log.add("read", 5), "5 is no time within this log"),
         (lambda log: log.add("read", time.monotonic_ns() + 10**10), "is no time within this log"),
-        (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "0.5 bytes; give a whole number"),
+        (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "size_bytes is 0.5; give a whole number"),
         (lambda log: TimeLog("new", rank=2, ranks=2), "there is no rank 2 of 2"),
         (lambda log: TimeLog("new", rank=-1, ranks=2), "there is no rank -1 of 2"),
         (lambda log: TimeLog("new", run=5), "5 is no name of a run; give text"),

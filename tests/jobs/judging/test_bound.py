@@ -99,8 +99,8 @@ def test_a_word_is_said_from_its_limit_on_and_not_before(word, decided, not_deci
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [(UNKNOWN, "bytes or latency: what it gives to more readers is not known"), (LIMITED, "bytes or latency"),
-     (StorageSpeed(to_more=50.0, readers=8), "bytes or latency")],
+    [(UNKNOWN, "bandwidth or latency, because the rate for more readers is unknown"), (LIMITED, "bandwidth or latency"),
+     (StorageSpeed(to_more=50.0, readers=8), "bandwidth or latency")],
 )  # fmt: skip
 def test_a_busy_storage_of_which_nobody_knows_what_it_can_give_is_not_decided(given, why):
     assert bound_of_work(storage(9.5, 45.0, given)).why == why
@@ -125,7 +125,7 @@ def test_a_busy_time_that_is_counted_in_ticks_decides_nothing_and_looks_at_the_t
     coarse = storage(9.5, 90.0, LIMITED, threads=8, storage_exact=False)
 
     assert bound_of_work(replace(coarse, storage_exact=True)).word == "device"
-    assert bound_of_work(coarse).why == "how long the device was busy is counted in ticks, too coarse for it"
+    assert bound_of_work(coarse).why == "the kernel counts the device's busy time in ticks, which are too coarse here"
     assert bound_of_work(replace(coarse, storage_share=0.9)).word == "device"
     assert bound_of_work(replace(coarse, storage_share=0.5)).word == UNDECIDED
     idle = replace(coarse, storage_busy_s=1.0, cpu_s=18.0, storage_share=0.9)  # at most so much: looks are not needed
@@ -170,7 +170,7 @@ def test_a_training_on_processors_is_bound_by_its_steps_or_not_decided_but_where
     waits = replace(own, compute_s=2.0, waiting_s=8.0, first_s=0.8)
 
     assert bound_of_work(work(steps=own, cpu_s=19.0, threads=4)).word == "steps"
-    assert bound_of_work(work(steps=waits, cpu_s=16.0, threads=4)).why.startswith("processors train, too")
+    assert bound_of_work(work(steps=waits, cpu_s=16.0, threads=4)).why.startswith("processors also train")
     assert bound_of_work(work(steps=waits, cpu_s=19.0, threads=4)).word == "processors"
 
 
@@ -203,7 +203,7 @@ def test_what_helps_follows_from_the_word_and_from_what_is_idle():
 
     assert help_of(bound_of_work(one), one) == MORE_THREADS
     assert help_of(bound_of_work(eight), eight) == HELPS["decoding"]
-    assert help_of(bound_of_work(late), late).startswith("batches made ahead")
+    assert help_of(bound_of_work(late), late).startswith("prefetched batches")
     assert help_of(bound_of_work(ahead), ahead) == HELPS["steps"]
     assert help_of(bound_of_work(work()), work()) == ""
 
@@ -211,7 +211,7 @@ def test_what_helps_follows_from_the_word_and_from_what_is_idle():
 def test_for_checkpoints_there_is_no_word():
     assert (
         bound_of_work(work(steps=replace(TRAINED, compute_s=2.0, saving_s=7.0))).why
-        == "for checkpoints there is no word"
+        == "checkpoints take most of the time"
     )
 
 

@@ -32,7 +32,7 @@ def test_the_example_of_the_contract_contradicts_nothing():
         ({"images_per_s": 512 / 1.31 * 1.0011}, "runs[0].images_per_s is 391.27"),
         ({"read_mb_per_s": 20.0}, "runs[0].read_mb_per_s is 20, and bytes_read / wall_s is 57.344 / 1.31"),
         ({"write_mb_per_s": 20.0, "bytes_written": 5}, "runs[0].write_mb_per_s is 20"),
-        ({"images": 600, "images_per_s": 600 / 1.31}, "runs[0].images is 600, and images_asked 512"),
+        ({"images": 600, "images_per_s": 600 / 1.31}, "runs[0].images is 600, but images_asked is 512"),
     ],
 )
 def test_figures_of_a_run_that_cannot_be_true_together_are_told_by_key(change, why):
@@ -44,15 +44,15 @@ def test_figures_of_a_run_that_cannot_be_true_together_are_told_by_key(change, w
     [
         ({}, None),
         ({"marked_s": 1.0, "program": {"cpu_s": 2.0}}, None),
-        ({"marked_s": 3.0}, "runs[0].marked_s is 3, and wall_s, of which it is a part, 1.31"),
-        ({"elapsed_s": 1.2}, "runs[0].wall_s is 1.31, and elapsed_s, of which it is a part, 1.2"),
+        ({"marked_s": 3.0}, "runs[0].marked_s is 3, but wall_s, which includes it, is 1.31"),
+        ({"elapsed_s": 1.2}, "runs[0].wall_s is 1.31, but elapsed_s, which includes it, is 1.2"),
         ({"program": {"read_bytes": 9}, "device_bytes": 9}, None),
         ({"program": {"read_bytes": 10}, "device_bytes": None}, None),
         (
             {"program": {"read_bytes": 10}, "device_bytes": 9},
-            "runs[0].program.read_bytes is 10, and device_bytes, of which it is a part, 9",
+            "runs[0].program.read_bytes is 10, but device_bytes, which includes it, is 9",
         ),
-        ({"program": {"cpu_s": 1e6}}, "runs[0].program.cpu_s is 1e+06, more than 4 cores have (run 0)"),
+        ({"program": {"cpu_s": 1e6}}, "runs[0].program.cpu_s is 1e+06, more CPU time than 4 cores have (run 0)"),
     ],
 )
 def test_what_a_program_did_is_within_its_run(change, why):
@@ -69,9 +69,9 @@ def test_what_a_program_did_is_within_its_run(change, why):
 @pytest.mark.parametrize(
     ("change", "figure", "why"),
     [
-        ({}, "loss", "runs[0] is valid, and its loss is None"), ({"loss": "x"}, "loss", "and its loss is 'x'"),
-        ({"loss": -1.0}, "loss", "and its loss is -1.0"), ({"loss": 0}, "loss", None),
-        ({"write_mb_per_s": 0}, "write_mb_per_s", "and its write_mb_per_s is 0"),
+        ({}, "loss", "runs[0] is valid, but its loss is None"), ({"loss": "x"}, "loss", "but its loss is 'x'"),
+        ({"loss": -1.0}, "loss", "but its loss is -1.0"), ({"loss": 0}, "loss", None),
+        ({"write_mb_per_s": 0}, "write_mb_per_s", "but its write_mb_per_s is 0"),
     ],
 )  # fmt: skip
 def test_a_run_that_counts_has_its_figure(change, figure, why):
@@ -84,7 +84,7 @@ def test_a_run_that_counts_has_its_figure(change, figure, why):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"settings": {"threads": 1, "batch_size": 1}}, "it has no cell.settings.prefetch, without which micro"),
+        ({"settings": {"threads": 1, "batch_size": 1}}, "cell.settings.prefetch is missing, but benchmark=micro"),
         ({"settings": RECORD["cell"]["settings"] | {"\x1b": 8}}, r"cell.settings has '\x1b'"),
         ({"settings": RECORD["cell"]["settings"] | {"x": {"y": ["\n"]}}}, r"cell.settings has '\n'"),
     ],

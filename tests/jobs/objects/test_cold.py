@@ -49,7 +49,7 @@ def test_the_least_of_what_counts_the_bytes_decides(run, passed):
 def test_a_proof_that_lacks_the_servers_account_says_so():
     message = cold_at_server(run_of(device=101 * MB, store=HIDDEN), Limits())["message"]
 
-    assert "what ceph-osd itself read is hidden" in message
+    assert "only root may see what ceph-osd itself read" in message
 
 
 @pytest.mark.parametrize(("served_here", "passed"), [(True, None), (False, True)])

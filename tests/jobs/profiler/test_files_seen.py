@@ -86,7 +86,7 @@ def test_the_calls_of_all_processes_on_a_file_are_one_row_whatever_they_called_i
 
 
 def test_a_program_that_took_no_hooks_has_no_window(tmp_path):
-    with pytest.raises(ProfilerError, match="took no hooks"):
+    with pytest.raises(ProfilerError, match="recorded no process"):
         files_seen.window_of_files(tmp_path, [], 0, 1)
 
 

@@ -66,7 +66,7 @@ def test_no_memory_is_an_error_and_no_crash(monkeypatch):
 
     monkeypatch.setattr(mmap, "mmap", full)
 
-    with pytest.raises(ProfilerError, match="ask for less"):
+    with pytest.raises(ProfilerError, match="use fewer events or files"):
         Profile().start()
 
 
