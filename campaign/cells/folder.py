@@ -142,7 +142,7 @@ class CampaignFolder:
         return ""
 
     def _needed_bytes(self) -> int:
-        """Return the bytes that the next record needs; the old record is removed only after the new record is complete."""
+        """Return the bytes that the next record needs; the old record is kept until the new record is complete."""
         largest = max(map(_file_size, self.records.glob("*/record.json")), default=0)
         return max(_FIRST_RECORD_BYTES, 2 * largest)
 
@@ -174,8 +174,8 @@ def _file_size(path: Path) -> int:
 def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open a campaign folder for reading; return the folder and the content of its ``campaign.json``.
 
-    Raises UsageError if the folder has no campaign. Raises EnvironmentFaultError if ``campaign.json`` is damaged, cannot
-    be read, or was written by a newer version.
+    Raises UsageError if the folder has no campaign. Raises EnvironmentFaultError if ``campaign.json`` is damaged,
+    cannot be read, or was written by a newer version.
     """
     folder = CampaignFolder(root.resolve())
     try:
@@ -225,7 +225,7 @@ def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
     folder = CampaignFolder(root.resolve())
     try:
         if not folder.marker.exists():
-            # A folder with records is accepted even if campaign.json was moved away, because the records do not need it.
+            # A folder with records is accepted although campaign.json was moved away: records do not need this file.
             if folder.root.exists() and any(folder.root.iterdir()) and not folder.records.is_dir():
                 raise UsageError(
                     f"{folder.root} has files, but no campaign", "choose an empty or a new folder: campaign_dir=…"
@@ -260,7 +260,7 @@ def _require_own(folder: CampaignFolder) -> None:
 
 @contextmanager
 def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove a new campaign folder if the code inside raises CampaignError before a work list or a record is written."""
+    """Remove a new campaign folder if the code inside raises CampaignError before it writes a work list or record."""
     try:
         yield
     except CampaignError:

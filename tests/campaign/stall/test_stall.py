@@ -192,12 +192,12 @@ def test_a_program_that_fails_is_told_with_its_last_line(here, data):
         (("--", "true"), "name its data: --data DIR"),
         (("--data", "data", "grid", "--", "true"), "'grid' is neither a flag nor KEY=VALUE"),
         (("--data", "data", "--within", "3x", "--", "true"), "3x is no share"),
-        (("--data", "data", "--runs", "0", "--", "true"), "0 is not 1 or more"),
+        (("--data", "data", "--runs", "0", "--", "true"), "0 is not a whole number of 1 or more"),
         (("--data", "data", "thread=1", "--", "true"), "thread"),
         (("--data", ".", "--", "true"), "stall would lie in the data"),
-        (("--data", "data", "--cold", "--within", "3%", "--", "true"), "--cold has cold ones alone"),
+        (("--data", "data", "--cold", "--within", "3%", "--", "true"), "--cold measures only cold runs"),
         (("--data", "data", "--most", "3", "--", "true"), "--most 3 is less than --runs 5"),
-        (("--data", "", "--", "true"), "it names no folder and no file"),
+        (("--data", "", "--", "true"), "an empty text names no folder and no file"),
     ],
 )
 def test_wrong_words_start_nothing(words, says, here, data, tmp_path):
