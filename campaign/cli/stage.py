@@ -44,7 +44,7 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     verbs = parser.add_subparsers(required=True, metavar="|".join(_VERBS))
     plan = verbs.add_parser("plan", help="choose the files to copy by a profile, and predict the gain")
     plan.add_argument("profile", type=_read_path, nargs="?", default=Path("results"), metavar="RESULTS|PROFILE",
-                      help="a campaign with a profiled cell (profile.posix=…), a profile, or a Darshan log")  # fmt: skip
+                      help="a campaign with profiled cells (profile.posix=…), a profile or a Darshan log")  # fmt: skip
     plan.add_argument("--fast", type=_read_path, required=True, metavar="ROOT", help="a folder on the faster storage")
     plan.add_argument(
         "--capacity", type=_read_size, metavar="10GB", help="the largest amount to copy (default: the free space)"
