@@ -52,7 +52,9 @@ end it prints one table and two sentences: how fast the storage feeds TensorFlow
 Before the first run it prints how many bytes it reads and writes, and how long that takes. On a terminal it then asks
 whether to start, except with --yes or CAMPAIGN_YES=1. Recorded cells are not measured again, so the same command
 continues after an interruption. --dry-run prints the cells and their state, and starts nothing. --json prints the table
-and the sentences as JSON. Exit codes: see `python -m campaign --help`."""
+and the sentences as JSON.
+
+Exit codes: see `python -m campaign --help`."""
 _DATA = "your own JPEG and PNG files on the same file system, which are never changed; default: made images"
 
 _PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # settings that PATH and --data DIR replace
@@ -121,7 +123,7 @@ def _path(named: Sequence[str], data: Path | None) -> Path:
         why = f"{path} lies in memory ({kind}), so its files can never be read from a device"
         raise EnvironmentFaultError(why, "name a folder on a disk or a network file system")
     if data and device_number(data) != device_number(path):
-        cure = f"name a folder on the file system of {data} as PATH, because the two are measured together"
+        cure = f"name a folder on the file system of {data} as PATH: both must be on the measured storage"
         raise UsageError(f"{data} lies on another file system than {path}", cure)
     if data and path.is_relative_to(data):
         why = f"{path} lies in the images {data}, and test files would be made among your images"

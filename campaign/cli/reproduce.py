@@ -40,8 +40,9 @@ storage=hdd,ssd reads only from these storages. Other settings of a storage or a
 recipes. A setting that only some benchmarks have is applied to the cells of these benchmarks.
 
 --dry-run prints the cells and their state, on Slurm also the input of sbatch, and starts nothing. --json prints the
-state of each cell and the verdicts on the claims, in place of the summary. Exit codes: see
-`python -m campaign --help`."""
+state of each cell and the verdicts on the claims, in place of the summary.
+
+Exit codes: see `python -m campaign --help`."""
 _SITE = ("site=", "site.")
 _RECIPE = re.compile(r"[+~]+paper=")
 _PAPER = "paper="

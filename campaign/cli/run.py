@@ -216,7 +216,7 @@ def _run_and_report(  # noqa: PLR0913 - as `run_plan`
     when = f" when nothing else keeps the machine busy, or with {allowing}," if allowing else ""
     console.say(
         f"not every cell is done (`python -m campaign status{_folder_word(request.folder.root)}` says why); "
-        f"the same command{when} runs the missing runs; to run one cell:"
+        f"the same command{when} measures the missing runs; to measure one cell:"
     )
     console.say_first([f"  {command_line.command_to_continue(request.words, entry.cell.id)}" for entry in unfinished])
     return 1

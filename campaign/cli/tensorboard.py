@@ -31,9 +31,7 @@ def main(argv: list[str]) -> int:
     judged = {path.parent.name: verdicts.read(path) for path in sorted(folder.records.glob("*/record.json"))}
     records = {cell: each for cell, (each, _) in judged.items() if each}
     if not records:
-        raise UsageError(
-            f"{folder.root} has no records", "first measure a campaign: python -m campaign -m threads=1,2"
-        )
+        raise UsageError(f"{folder.root} has no records", "first measure a campaign: python -m campaign -m threads=1,2")
     # Links are resolved only in the folder that the user names: a copied campaign folder may contain foreign links.
     logdir = options.out.expanduser().resolve() if options.out else folder.root / "tensorboard"
     with console.progress() as show:

@@ -263,9 +263,7 @@ def _check_extra_option(option: str, value: Any) -> None:
     if not _OPTION.fullmatch(option):
         corrected = option.replace("_", "-").lower()
         cure = (
-            f"write {corrected}"
-            if _OPTION.fullmatch(corrected)
-            else "write the option as in sbatch --help: mail-type"
+            f"write {corrected}" if _OPTION.fullmatch(corrected) else "write the option as in sbatch --help: mail-type"
         )
         raise UsageError(f"{path} is no long option of sbatch", cure)
     for reserved in (*_HAS_A_KEY, *_OPTIONS_OF_CAMPAIGN):

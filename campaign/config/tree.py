@@ -68,7 +68,7 @@ LISTS = frozenset(
     for name, each in declared_settings(kind).items()
     if each.scalar is list
 )
-"""The dotted keys whose values are lists. In these values, a comma separates items of the list, not values of a sweep."""
+"""The dotted keys whose values are lists. A comma in such a value separates items, and not the values of a sweep."""
 
 
 def require_keys(node: Any, declarations: Mapping[str, Declaration] = ROOT, path: str = "") -> None:

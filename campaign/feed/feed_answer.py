@@ -132,8 +132,8 @@ def lines_of_answer(answer: Answer) -> list[str]:
     arithmetic = f"{gives}; one {target.name} needs {target.demand_mb_per_s:.4g} MB/s: by arithmetic"
     notes = [
         f"AU: share of the time in which an accelerator computes, at least {target.minimum:.0f}%; needs: MB/s at 100 %",
-        "waits, meets: time share of waiting for data, and for the other accelerators, in the worst accelerator of the"
-        " worst run; late: mean delay of a step, as a share of the step",
+        "waits, meets: share of the time that the worst accelerator of the worst run waits for data, and for the others",
+        "late: mean delay of a step, as a share of the step",
         f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
