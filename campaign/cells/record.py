@@ -58,9 +58,9 @@ def read_record(path: Path) -> Record | None:
 
 
 def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
-    """Return the record in a file, or None if there is no such file, and None as second value.
+    """Return the record in a file, or None if there is no such file; the second value is None.
 
-    If the record cannot be used, return None and the error message.
+    If the record cannot be used, the first value is None and the second value is the error message.
     """
     try:
         return read_record(path), None

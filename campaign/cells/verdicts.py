@@ -78,9 +78,9 @@ class Verdicts:
         return self._judge.bound(recorded)
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
-        """Return the judged record in a file, or None if there is no such file, and None as second value.
+        """Return the judged record in a file, or None if there is no such file; the second value is None.
 
-        If the record cannot be used, return None and the error message.
+        If the record cannot be used, the first value is None and the second value is the error message.
         """
         try:
             recorded = record.read_record(path)

@@ -89,7 +89,7 @@ def plan_as_json(*plans: Plan) -> dict[str, Any]:
     return {"campaign_dir": str(plans[0].folder.root), "counts": counts, "cells": cells}
 
 
-def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
+def run_plan(  # noqa: PLR0913 - each verb prints its results differently
     planned: Plan,
     argv: Sequence[str],
     split: command_line.CommandLine,

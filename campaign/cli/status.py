@@ -59,7 +59,7 @@ def report_remaining_time(folder: CampaignFolder, at_once: int) -> None:
     """
     made = batches.read_batches(folder)
     on_slurm = [batch for batch in made if batch.cluster == "slurm"]
-    here = [] if folder.is_worker_running() is False else made[-1:]  # this machine has one worker
+    here = [] if folder.is_worker_running() is False else made[-1:]  # a machine runs at most one worker
     open_ones = [(batch, index) for batch in (on_slurm or here) for index in batch.open_workers()]
     text = price.describe_rest(folder, [Follower.of_worker(folder, *worker) for worker in open_ones], at_once)
     if text:

@@ -156,7 +156,7 @@ class _Grid:
         try:
             for recipe_overrides in _split_by_recipe(overrides):
                 for point in compose_points(self._composer, recipe_overrides, self._storages.expand):
-                    points.append(point)  # noqa: PERF402 - the points before a refused one are kept
+                    points.append(point)  # noqa: PERF402 - an error must not lose earlier points
         except UsageError as error:  # the message also has the refusals of earlier points
             if earlier_refusals := [refusal for point in points for refusal in rules.collect_refusals(point)]:
                 raise RefusalsError([*earlier_refusals, (error.message, error.hint)]) from error

@@ -132,7 +132,7 @@ def lines_of_answer(answer: Answer) -> list[str]:
     arithmetic = f"{gives}; one {target.name} needs {target.demand_mb_per_s:.4g} MB/s: by arithmetic"
     notes = [
         f"AU: share of the time in which an accelerator computes, at least {target.minimum:.0f}%; needs: MB/s at 100 %",
-        "waits, meets: share of the time that the worst accelerator of the worst run waits for data, and for the others",
+        "waits, meets: share of the time waiting for data, and for other accelerators (worst accelerator and run)",
         "late: mean delay of a step, as a share of the step",
         f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
