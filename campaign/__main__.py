@@ -1,4 +1,4 @@
-"""Start a verb of `python -m campaign`, or measure the grid that the overrides describe."""
+"""Run the verb of a `python -m campaign` command line, or the campaign that a command line without verb describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERBS_ELSEWHERE = {
     "report": "campaign.cli.analyse:make_report",
     "verdicts": "campaign.cli.analyse:judge_claims",
 }
-"""``module:function`` of the verbs that are not done by `main` of their own module in `campaign.cli`."""
+"""``module:function`` of each verb that has no module of its own in `campaign.cli` with a function `main`."""
 
 
 def main(argv: list[str]) -> int:
@@ -33,14 +33,14 @@ def main(argv: list[str]) -> int:
         module, _, function = _VERBS_ELSEWHERE.get(argv[0], f"campaign.cli.{argv[0]}:main").partition(":")
         return int(getattr(importlib.import_module(module), function)(argv[1:]))
     if argv[:1] in (["-sc"], ["--shell-completion"]):
-        from campaign.cli import completion  # noqa: PLC0415 - for the shell alone
+        from campaign.cli import completion  # noqa: PLC0415 - needed only for shell completion
 
         return completion.main(argv[1:])
     if {"-h", "--help"}.intersection(argv):
-        from campaign.cli import help as usage  # noqa: PLC0415 - as fast as can be
+        from campaign.cli import help as usage  # noqa: PLC0415 - needed only for --help
 
         return usage.main([])
-    from campaign.cli import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
+    from campaign.cli import run  # noqa: PLC0415 - imports Hydra, which most verbs do not need
 
     return run.main(argv)
 
@@ -53,13 +53,13 @@ def _version() -> str:
 
 
 def entry() -> int:
-    """Run `tfio-campaign`, which does what `python -m campaign` does in any folder."""
-    os.environ["PYTHONSAFEPATH"] = "1"  # of the processes that this one starts
+    """Run the console script `tfio-campaign`, which does the same as `python -m campaign`; return the exit code."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # for the child processes of this process
     return run_guarded(sys.argv[1:])
 
 
 def run_guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
-    """Run `main`, or another function, and return the exit code."""
+    """Run `act` with the arguments, print its errors with their cures, and return the exit code."""
     return run_to_exit_code(argv, act)
 
 

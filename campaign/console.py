@@ -1,4 +1,4 @@
-"""Print messages to stderr and data to stdout; show progress live on a terminal, and elsewhere as plain lines."""
+"""Print messages to stderr and data to stdout; show progress as bars on a terminal, and elsewhere as plain lines."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from jobs.terminal import visible
 
 Progress = Callable[[str, int, int, str], None]
 
-_WIDE = 200  # columns of a pipe: lines are never folded there
-_LINES_SHOWN = 5  # of a list of similar messages; the others are counted
-_TERMINAL = "/dev/tty"  # of this process, tty(4)
-_LONGEST_ANSWER = 4096  # bytes; a terminal gives one line
-_PROGRESS_AFTER_S = 1.0  # work that is over sooner shows no progress
-_DRAW_EACH_S, _LINE_EACH_S = 0.1, 5.0  # between two pictures on a terminal, and between two lines elsewhere
+_WIDE = 200  # assumed width in columns if stderr is no terminal
+_LINES_SHOWN = 5  # lines that are printed of a list of similar messages; further lines are only counted
+_TERMINAL = "/dev/tty"  # the controlling terminal of this process, see tty(4)
+_LONGEST_ANSWER = 4096  # bytes; one read from a terminal returns at most one line
+_PROGRESS_AFTER_S = 1.0  # shorter work shows no progress
+_DRAW_EACH_S, _LINE_EACH_S = 0.1, 5.0  # seconds between two drawings on a terminal, and between two lines elsewhere
 
 _Item = TypeVar("_Item")
 stderr = Console(stderr=True, highlight=False, width=None if sys.stderr and sys.stderr.isatty() else _WIDE)
@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 def say_first(lines: Sequence[str]) -> None:
-    """Print the first lines, each as `say` does, and then how many lines are left out."""
+    """Print the first five lines with `say`, and then the number of lines that are left out."""
     for line in lines[:_LINES_SHOWN]:
         say(line)
     if len(lines) > _LINES_SHOWN:
@@ -51,24 +51,24 @@ def show(text: str, *, flush: bool = False) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print the one JSON document of a command with ``--json`` on stdout; all else that it prints is on stderr."""
+    """Print a value as JSON on stdout; a command with ``--json`` prints nothing else on stdout."""
     print(json.dumps(value, indent=1))
 
 
 def show_lines(text: str) -> None:
-    """Print a text of several lines, all of them our own text, on stdout."""
+    """Print a text of several lines on stdout, such as a help text or a script of this program."""
     for line in text.split("\n"):
         show(line)
 
 
 def show_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
-    """Print rows as `format_table` returns them on stdout."""
+    """Print rows on stdout as a table, formatted by `format_table`."""
     for line in format_table(rows, right):
         show(line)
 
 
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return rows as lines with columns of one width; the columns `right` hold numbers and are aligned right."""
+    """Return rows as lines with aligned columns; the columns with an index in `right` are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -88,7 +88,7 @@ def count_noun(number: int, noun: str) -> str:
 
 
 def print_error(message: str, hint: str) -> None:
-    """Print an error: what is wrong, a blank line, the cure."""
+    """Print an error on stderr: the message, a blank line, and the hint."""
     stderr.print("error:", style="bold red", end=" ")
     say(message)
     if hint:
@@ -98,10 +98,10 @@ def print_error(message: str, hint: str) -> None:
 
 
 def ask_for_yes(question: str, *, by_variable: bool = True) -> bool | None:
-    """Ask on the controlling terminal and return the answer; None if there is no terminal to ask on.
+    """Ask the user on the controlling terminal; return whether the answer is yes, or None if there is no terminal.
 
-    `by_variable`: CAMPAIGN_YES=1 in the environment is a yes. A background process counts as one without a terminal,
-    because asking would stop it.
+    With `by_variable`, CAMPAIGN_YES=1 in the environment answers yes. A background process gets None, because a
+    question would stop the process.
     """
     if by_variable and os.environ.get("CAMPAIGN_YES") == "1":
         return True
@@ -116,9 +116,9 @@ def ask_for_yes(question: str, *, by_variable: bool = True) -> bool | None:
 
 
 def make_bar(last_column: ProgressColumn | None = None) -> Bars:
-    """Return a progress bar for stderr that costs little: it draws only when it is refreshed.
+    """Return a progress bar for stderr that is drawn only when it is refreshed, and so needs little CPU time.
 
-    `last_column` stands after "ETA"; by default it is the remaining time at the pace of the finished part.
+    `last_column` is shown behind "ETA". By default it is the remaining time, estimated from the finished part.
     """
     return Bars(
         TextColumn("{task.description}", markup=False),
@@ -135,13 +135,13 @@ def make_bar(last_column: ProgressColumn | None = None) -> Bars:
 
 
 def format_rate(run: Run, digits: int = 1) -> str:
-    """Return the rate of a run with its unit; empty if the run has none."""
+    """Return the rate of a run with its unit, or an empty string if the run has no rate."""
     rate = checks.judged_rate(run)
     return "" if rate is None else f"{rate:.{digits}f} {checks.rate_unit(run)}"
 
 
 def show_count(items: Collection[_Item], what: str) -> Iterator[_Item]:
-    """Yield the items, and show how many of them are done."""
+    """Yield the items one by one, and show as progress how many items the caller has processed."""
     with progress() as report:
         for done, item in enumerate(items):
             report(what, done, len(items), "")
@@ -150,9 +150,9 @@ def show_count(items: Collection[_Item], what: str) -> Iterator[_Item]:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Yield ``report(what, done, total, detail)``, which shows how far work is that takes longer than a second.
+    """Yield a function ``report(what, done, total, detail)``, which shows the progress of work.
 
-    Each `what` is a bar on a terminal; elsewhere a report is a line.
+    Nothing is shown in the first second. On a terminal each `what` has its own bar; elsewhere each report is a line.
     """
     pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
     next_s = time.monotonic() + _PROGRESS_AFTER_S
@@ -162,7 +162,7 @@ def progress() -> Iterator[Progress]:
 
         def report(what: str, done: int, total: int, detail: str) -> None:
             nonlocal next_s
-            # The last step is always drawn: without it the bar would stop short of its end.
+            # The last step is always drawn, so that a finished bar is full.
             if (now := time.monotonic()) < next_s and not (done == total and what in tasks):
                 return
             next_s = now + pause_s
@@ -183,7 +183,7 @@ def interrupt_on_kill() -> Iterator[None]:
     """Treat SIGTERM (`kill`) and SIGHUP (a closed terminal) as Ctrl-C."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in handlers.items():
-        if handler is not signal.SIG_IGN:  # nohup
+        if handler is not signal.SIG_IGN:  # nohup makes a process ignore SIGHUP, and that must stay so
             signal.signal(number, signal.default_int_handler)
     try:
         yield

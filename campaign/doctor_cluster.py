@@ -1,4 +1,4 @@
-"""Examine a cluster for `doctor`: whether Slurm accepts our jobs, and whether its nodes see our folders."""
+"""Examine a cluster for `doctor`: does Slurm accept the campaign's jobs, and can its nodes see the campaign folder."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 30.0
 _PROBE_MIN = 10
-_PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
+_PROBE_TIMEOUT_S = 400.0  # the first import of TensorFlow from a busy network file system takes minutes
 _ASK_EACH_S = 1.0
 _OPENING = "touch begun; trap 'touch over' EXIT; exec > output 2>&1"
 _CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
-_HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by `client.Answer.is_accepted`
+# The hint for each value of `client.SubmissionAnswer.is_accepted`.
+_HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}
 
 
 def examine_cluster(
     entries: Sequence[PlannedCell], storages: Iterable[Node], request: CampaignCall
 ) -> Iterator[NodeFinding]:
-    """Yield the findings on the programs, the controller, the accounting, our scripts and a node."""
+    """Yield the findings on Slurm's programs, controller and accounting, on the campaign's batch scripts and a node."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
-        hint = "log in to a node of the cluster that submits jobs, or cluster=local"
+        hint = "log in to a login node of the cluster, or measure on this machine: cluster=local"
         yield NodeFinding("slurm", passed=False, message=f"not found: {', '.join(missing)}", hint=hint)
         return
     facts = client.read_facts()
@@ -62,21 +63,23 @@ def examine_cluster(
 
 
 def _with_absolute_root(storage: Node) -> Node:
-    """Return a storage with an absolute root, because a job starts in another folder; a relative root is created."""
+    """Return a storage with an absolute root, because a job starts in another folder.
+
+    A root that is relative and does not exist is created.
+    """
     if "root" in storage and not Path(storage["root"]).expanduser().is_absolute():
-        with contextlib.suppress(CampaignError):  # the node will report it
+        with contextlib.suppress(CampaignError):  # the job on the node will report this error
             return {**storage, "root": str(storage_root(storage))}
     return dict(storage)
 
 
 def _ignored_variables() -> Iterator[NodeFinding]:
-    """Yield a warning if environment variables are set that would change every job: they are not passed on."""
+    """Yield a warning if SBATCH_ variables are set, because the campaign does not pass these variables to sbatch."""
     ignored = sorted(name for name in os.environ if name.startswith("SBATCH_"))
     if ignored:
-        message = f"our jobs ignore {', '.join(ignored)} of the environment"
-        yield NodeFinding(
-            "slurm", passed=None, message=message, hint="set it for the campaign: cluster.account=…, site=…"
-        )
+        message = f"the jobs of campaigns ignore the environment variables {', '.join(ignored)}"
+        hint = "use settings of the campaign instead: cluster.account=…, site=…"
+        yield NodeFinding("slurm", passed=None, message=message, hint=hint)
 
 
 def _check_accounting(facts: client.SlurmConfig) -> NodeFinding:
@@ -85,12 +88,13 @@ def _check_accounting(facts: client.SlurmConfig) -> NodeFinding:
     log = facts.completion_log
     if log and os.access(log, os.R_OK):
         return NodeFinding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
-    message = f"none: Slurm knows how a job ended for {facts.remembers_s} s (MinJobAge); later only its records tell"
-    return NodeFinding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
+    message = f"none: Slurm reports how a job ended only for {facts.remembers_s} s after its end (MinJobAge)"
+    hint = "keep the campaign, or `status --watch`, running until the jobs end"
+    return NodeFinding("accounting", passed=None, message=message, hint=hint)
 
 
 def _check_submission(array: submission.Array) -> NodeFinding:
-    """Return what ``sbatch --test-only`` answers to the script that a campaign would submit."""
+    """Let ``sbatch --test-only`` check the script that a campaign would submit, and return its answer as a finding."""
     try:
         script = array.script()
     except CampaignError as error:
@@ -104,7 +108,7 @@ def _check_submission(array: submission.Array) -> NodeFinding:
 def _examine_node(
     array: submission.Array, storages: Iterable[Node], campaign: Path, needing_tensorflow: list[str]
 ) -> Iterator[NodeFinding]:
-    """Submit a probe job with the options of the campaign's jobs, and yield its findings on its node."""
+    """Submit a probe job with the options of the campaign's jobs, and yield what the job finds on its node."""
     parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     with tempfile.TemporaryDirectory(dir=parent, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as path:
         folder, nonce = Path(path), secrets.token_hex(8)
@@ -128,7 +132,7 @@ def _examine_node(
 
 
 def _end_job(job: str) -> None:
-    """Cancel the job, and wait until it writes no more into the folder that will be removed."""
+    """Cancel the probe job, and wait until it has ended, because its working folder is removed next."""
     client.ask_slurm("scancel", job)
     deadline = time.monotonic() + _END_TIMEOUT_S
     while client.ask_slurm("squeue", "-h", "--all", "-j", job) and time.monotonic() < deadline:
@@ -136,9 +140,9 @@ def _end_job(job: str) -> None:
 
 
 def _submit_probe(array: submission.Array, folder: Path) -> client.SubmissionAnswer:
-    """Submit the probe with the options and the preparations of a real job; return sbatch's answer.
+    """Submit the probe job with the options and the setup lines of a real job; return sbatch's answer.
 
-    Unlike a real job, it is no array, takes a few minutes and works in `folder`.
+    Unlike a real job, the probe job is no job array, has a limit of a few minutes, and works in `folder`.
     """
     examine = f"{shlex.quote(sys.executable)} -P -m campaign.doctor_node request"
     steps = [(line, line) for line in array.setup_lines()] + [
@@ -156,33 +160,33 @@ def _submit_probe(array: submission.Array, folder: Path) -> client.SubmissionAns
 
 
 def _read_answer(folder: Path, nonce: str, job: str) -> Iterator[NodeFinding]:
-    """Yield the findings of the probe job, or one finding that says why it has none."""
+    """Yield the findings of the probe job, or one finding that says why the job gave no findings."""
     if not _wait_for_file(folder / "begun", _QUEUE_TIMEOUT_S):
         state = client.ask_slurm("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
         state = "the scheduler does not answer" if state is None else state.strip()
-        if state.partition(" ")[0] not in ("", "RUNNING", "COMPLETING"):  # "": it has ended
+        if state.partition(" ")[0] not in ("", "RUNNING", "COMPLETING"):  # empty: the job has ended
             message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
             yield NodeFinding("nodes", passed=None, message=message, hint="try again when the queue is short")
             return
         message = f"a job ran, but its files are not visible here in {folder.parent}"
-        hint = "campaign_dir=… in a folder that login and compute nodes share"
+        hint = "choose campaign_dir=… in a folder that login nodes and compute nodes share"
         yield NodeFinding("nodes", passed=False, message=message, hint=hint)
     elif not _wait_for_file(folder / "over", _PROBE_TIMEOUT_S):
         message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
-        yield NodeFinding("nodes", passed=False, message=message, hint="see whether a file system hangs there")
+        yield NodeFinding("nodes", passed=False, message=message, hint="check whether a file system hangs on the node")
     elif not (folder / "answer").exists():
         step, last_line = last_lines(folder / "step", 1), last_lines(folder / "output", 1)
         message = f"a job failed at `{step}`: {last_line or 'nothing was printed'}"
-        hint = f"install this code where the nodes see it; they would start {sys.executable}"
+        hint = f"install this code in a folder that the nodes can read; jobs start {sys.executable}"
         if sys.executable not in step:
-            hint = "correct site.modules or site.prelude, with which every job begins"
+            hint = "correct site.modules or site.prelude, whose commands run first in every job"
         yield NodeFinding("nodes", passed=False, message=message, hint=hint)
     else:
         try:
             answer = reading.read_json(folder / "answer", NodeFindings)
         except ValueError as error:
             message = f"the probe job's answer cannot be read: {error}"
-            yield NodeFinding("nodes", passed=False, message=message, hint="find what prints there when Python starts")
+            yield NodeFinding("nodes", passed=False, message=message, hint="find what prints text when Python starts")
             return
         message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
         yield NodeFinding("nodes", passed=answer["nonce"] == nonce, message=message)
@@ -191,10 +195,10 @@ def _read_answer(folder: Path, nonce: str, job: str) -> Iterator[NodeFinding]:
 
 
 def _wait_for_file(path: Path, timeout_s: float) -> bool:
-    """Wait for a file that a node writes; return whether it came in time."""
+    """Wait for a file that a job writes; return whether the file appeared before the timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        os.scandir(path.parent).close()  # else an NFS client answers from its cache
+        os.scandir(path.parent).close()  # opening the folder makes an NFS client ask the server
         if path.exists():
             return True
         time.sleep(_ASK_EACH_S)

@@ -1,6 +1,6 @@
-"""Examine a machine for `doctor`: whether it can measure, and can prove its measurements.
+"""Examine a machine for `doctor`: can a campaign run here, and can it prove its measurements.
 
-On a cluster `doctor` submits a job that examines its node::
+On a cluster `doctor` submits a job that examines the compute node::
 
     python -m campaign.doctor_node REQUEST.json > ANSWER.json
 """
@@ -44,21 +44,21 @@ _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
 
 @dataclass(frozen=True)
 class NodeFinding:
-    """The result of one check."""
+    """The result of one check of a machine or a cluster."""
 
     what: str
-    passed: bool | None  # False: campaigns fail here; None: they run, with worse or less certain results
+    passed: bool | None  # False: campaigns fail here; None: campaigns run, with worse or less certain results
     message: str
     hint: str = ""
 
 
 class ExaminationRequest(TypedDict):
-    """The request to examine a node."""
+    """The request to examine a node, which `doctor` writes for its job."""
 
-    nonce: str  # any text; the answer repeats it
-    storages: list[Node]  # as in a configuration, and ``cold``: whether its files are to be out of memory
+    nonce: str  # a random text, which the answer repeats
+    storages: list[Node]  # settings of the storages; ``cold`` is true if a cell reads with a cold page cache
     checks: dict[str, float]
-    needing_tensorflow: list[str]  # the benchmarks of the campaign that use it
+    needing_tensorflow: list[str]  # the benchmarks of the campaign that use TensorFlow
 
 
 class NodeFindings(TypedDict):
@@ -70,7 +70,7 @@ class NodeFindings(TypedDict):
 
 
 def check_python() -> NodeFinding:
-    """Check the version of the interpreter."""
+    """Check the version of the Python interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
     return NodeFinding(
         "python", passed=sys.version_info >= (3, 11), message=version, hint="Python 3.11 or later is needed"
@@ -78,7 +78,7 @@ def check_python() -> NodeFinding:
 
 
 def check_campaign_folder(campaign: Path) -> NodeFinding:
-    """Check that the campaign folder can be written or, before it exists, the folder above it."""
+    """Check that files can be written into the campaign folder; if it does not exist, check its nearest parent."""
     parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     return _run_check("records", parent, _check_writable)
 
@@ -99,7 +99,7 @@ def examine_machine(
 
 
 def examine_storage(storage: Node) -> Iterator[NodeFinding]:
-    """Yield the findings on a storage: whether it can be written and locked, and whether its files can be cold."""
+    """Yield the findings on a storage: can files be written, locked, and evicted from the page cache."""
     if storage.get("kind") == "s3":
         yield _check_object_store(storage)
         return
@@ -112,7 +112,7 @@ def examine_storage(storage: Node) -> Iterator[NodeFinding]:
     if storage.get("node_root"):
         yield _check_page_caches(root, storage)
     if os.statvfs(root).f_flag & os.ST_RDONLY:
-        yield NodeFinding("write", passed=True, message=f"{root} is read-only: data sets must be there already")
+        yield NodeFinding("write", passed=True, message=f"{root} is read-only: data sets must already exist")
         return
     yield _run_check("write", root, _check_writable)
     if storage["exclusive"] == "lock":
@@ -122,7 +122,7 @@ def examine_storage(storage: Node) -> Iterator[NodeFinding]:
 
 
 def _check_object_store(storage: Node) -> NodeFinding:
-    """Check that the objects can be listed, and how full the store is, without any retry."""
+    """Check, without retries, that the objects of a bucket can be listed and that the store is not nearly full."""
     try:
         client = Client({**storage, "retries": 0})
         next(client.listed(), None)
@@ -133,14 +133,14 @@ def _check_object_store(storage: Node) -> NodeFinding:
         f", {room_of_store}" if room_of_store else ""
     )
     if room_of_store and room_of_store.is_nearly_full:
-        return NodeFinding("storage", passed=None, message=f"{message}: it is nearly full", hint=ROOM_CURE)
-    hint = "storage.device=… names its disk where that is on this machine: without it no run is proved to be cold"
+        return NodeFinding("storage", passed=None, message=f"{message}: the store is nearly full", hint=ROOM_CURE)
+    hint = "name the store's disk with storage.device=… if it is on this machine; else no run is proved to be cold"
     proved = bool(storage["device"]) or not storage["cold"]
     return NodeFinding("storage", passed=True if proved else None, message=message, hint=hint)
 
 
 def _check_tensorflow(benchmarks: Sequence[str]) -> NodeFinding:
-    """Check that a process of its own can import TensorFlow, as the fork server does."""
+    """Check that a child process can import TensorFlow, as the process that forks the runs does."""
     if not has_tensorflow():
         error = NotInstalledError("TensorFlow", benchmarks)
         message = error.message if benchmarks else f"{error.message}, and this campaign does not need it"
@@ -169,15 +169,15 @@ def _check_clock() -> NodeFinding:
     resolution = time.get_clock_info("perf_counter").resolution
     passed = None if source in _SLOW_CLOCKS or resolution > 1e-6 else True  # noqa: PLR2004 - a microsecond
     message = f"source {source}, resolution {resolution * 1e9:.0f} ns"
-    return NodeFinding("clock", passed=passed, message=message, hint="a slow clock source costs time at each reading")
+    return NodeFinding("clock", passed=passed, message=message, hint="reading this clock source takes long")
 
 
 def _check_load(limits: Mapping[str, float]) -> NodeFinding:
-    """Check that other programs keep few processors busy; this takes a second."""
+    """Check for one second that other programs keep few processors busy."""
     old_counters = counters.read_counters(None)
     time.sleep(_WATCH_S)
     others_cpu = counters.subtract_readings(old_counters, counters.read_counters(None))["other_cpu"] or 0.0
-    message = f"others keep {others_cpu:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
+    message = f"other programs keep {others_cpu:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
     hint = f"runs are invalid above checks.other_cpu_max={limits['other_cpu_max']:g}; stop the other programs"
     return NodeFinding(
         "load", passed=None if others_cpu > limits["other_cpu_max"] else True, message=message, hint=hint
@@ -185,12 +185,12 @@ def _check_load(limits: Mapping[str, float]) -> NodeFinding:
 
 
 def _check_reclaim() -> Iterator[NodeFinding]:
-    """Yield a finding if the kernel takes pages out of memory although memory is not short (DAMON)."""
+    """Yield a finding if the kernel (DAMON) evicts pages although enough memory is free."""
     if switches := tunables.proactive_reclaim():
-        message = f"the kernel takes pages out of memory early ({', '.join(switches)}): those just read may be gone"
+        message = f"the kernel evicts pages early ({', '.join(switches)}), even pages that were read just before"
         hint = (
-            "warm runs may be refused, and bytes may be read and counted twice; an administrator can switch it off:"
-            " `off` in a file `state`, `N` in a parameter"
+            "warm runs may be refused, and bytes may be read and counted twice; an administrator can switch early"
+            " eviction off: write `off` into a file `state`, `N` into a parameter"
         )
         yield NodeFinding("reclaim", passed=None, message=message, hint=hint)
 
@@ -201,19 +201,19 @@ def _check_file_system(root: Path, *, cold: bool) -> NodeFinding:
     facts = emulated_storage(root)
     message += f", emulated: {emulation.limits_in_words(facts)}" if facts else ""
     if mount.fstype in ("tmpfs", "ramfs"):
-        hint = "memory cannot be cold: storage.root=… on a disk"
+        hint = "files in memory are never cold: choose storage.root=… on a disk"
         return NodeFinding("storage", passed=False if cold else None, message=message, hint=hint)
     if device is None:
-        hint = "it has no block device here: the traffic of others is not visible"
+        hint = "the storage has no block device here, so the reads and writes of other programs cannot be counted"
         return NodeFinding("storage", passed=None, message=message, hint=hint)
     enough = True if free >= _LEAST_FREE_BYTES else None
     return NodeFinding(
-        "storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left"
+        "storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is free"
     )
 
 
 def _check_page_caches(root: Path, storage: Node) -> NodeFinding:
-    """Check that each emulated node has a folder and a page cache of its own."""
+    """Check that each emulated node has its own folder and its own page cache."""
     nodes = storage.get("nodes", 1)
     try:
         require_folder_on_ranks({"storage": storage, "nodes": nodes})
@@ -221,14 +221,14 @@ def _check_page_caches(root: Path, storage: Node) -> NodeFinding:
         return NodeFinding("caches", passed=False, message=error.message, hint=error.hint)
     folders = [Path(path_on_rank(str(root), storage, rank)) for rank in range(nodes)]
     are_private = len({folder.stat().st_dev for folder in folders}) == len(folders) and all(map(has_own_cache, folders))
-    caches = "a page cache each" if are_private else "one page cache: what one node reads is in memory for all"
-    hint = "python -m campaign testbed up nodes=… gives each its own"
+    caches = "a page cache each" if are_private else "one page cache: a file that one node reads is in memory for all"
+    hint = "python -m campaign testbed up nodes=… makes nodes with separate page caches"
     message = f"{count_noun(nodes, 'emulated node')} with {caches}"
     return NodeFinding("caches", passed=are_private or None, message=message, hint=hint)
 
 
 def _run_check(name: str, folder: Path, check: Callable[[str, Path], NodeFinding]) -> NodeFinding:
-    """Return the finding of a check; a failed finding if the check meets an error of the file system."""
+    """Run a check and return its finding. If the file system reports an error, return a failed finding."""
     try:
         return check(name, folder)
     except OSError as error:
@@ -253,7 +253,7 @@ def _check_lockable(name: str, folder: Path) -> NodeFinding:
 
 
 def _check_cold_reads(name: str, folder: Path) -> NodeFinding:
-    """Check that a file can be evicted from memory, and that its bytes then come from the device."""
+    """Check that a file can be evicted from the page cache, and that its bytes are then read from the device."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         file.write(os.urandom(_PROBE_BYTES))
         os.fsync(file.fileno())
@@ -267,12 +267,12 @@ def _check_cold_reads(name: str, folder: Path) -> NodeFinding:
     resident_share = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
     message = f"after eviction {resident_share} resident ({residency.method}), {fetched_share} read from the device"
     cold = not residency.resident and fetched_bytes is not None and fetched_bytes >= _PROBE_BYTES
-    hint = "runs with cache=cold will be invalid here; cache=as_is measures without that proof"
+    hint = "runs with cache=cold will be invalid here; cache=as_is measures without a proof of a cold page cache"
     return NodeFinding(name, passed=cold, message=message, hint=hint)
 
 
 def main(request_file: str) -> int:
-    """Examine this machine as the request in this file says, print the findings as JSON, and return 0."""
+    """Read an examination request from a file, examine this machine, print the findings as JSON, and return 0."""
     request = reading.read_json(Path(request_file), ExaminationRequest)
     findings = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
     answer: NodeFindings = {"nonce": request["nonce"], "host": platform.node(), "findings": [*map(asdict, findings)]}

@@ -10,13 +10,13 @@ from jobs.parser import exit_code_of
 
 
 class CampaignError(Exception):
-    """An error that the user can cure: `message` says what is wrong, `hint` the cure.
+    """An error that the user can cure: `message` says what is wrong, `hint` says how to cure it.
 
     ::
 
         CampaignError
         ├── UsageError
-        │   └── RefusalsError      several of them at once
+        │   └── RefusalsError      several usage errors at once
         ├── EnvironmentFaultError
         └── SchedulerError
     """
@@ -30,13 +30,13 @@ class CampaignError(Exception):
 
 
 class UsageError(CampaignError):
-    """Raised for a wrong command line or wrong values, before anything starts."""
+    """Raised for a wrong command line or wrong settings, before any run starts."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusalsError(UsageError):
-    """Raised for several refusals at once; a cure that several of them share is printed once."""
+    """Raised if several settings are refused at once; a cure that is the same for several refusals is printed once."""
 
     def __init__(self, refusals: Iterable[tuple[str, str]]) -> None:
         self.refusals = tuple(dict.fromkeys(refusals))
@@ -45,7 +45,7 @@ class RefusalsError(UsageError):
 
 
 def refuse(refusals: Iterable[tuple[str, str]]) -> None:
-    """Raise a RefusalsError if there are refusals; each is a pair: what is wrong, and the cure."""
+    """Raise a RefusalsError if there is at least one refusal; a refusal is a pair of error message and cure."""
     if collected := [*refusals]:
         raise RefusalsError(collected)
 
@@ -57,7 +57,7 @@ class EnvironmentFaultError(CampaignError):
 
 
 class NotQuietError(EnvironmentFaultError):
-    """Raised if others disturbed the runs and did not stop in time: the same command may succeed later."""
+    """Raised if other programs disturbed the runs for too long; the same command may succeed later."""
 
     exit_code = ExitCode.NOT_DONE
 
@@ -69,7 +69,7 @@ class SchedulerError(CampaignError):
 
 
 def run_to_exit_code(argv: list[str], act: Callable[[list[str]], int]) -> int:
-    """Call `act` with the arguments and return the exit code; an error that the user can cure is printed."""
+    """Call `act` with the arguments, print a CampaignError or OSError that it raises, and return the exit code."""
 
     def act_and_explain() -> int:
         try:
@@ -81,8 +81,8 @@ def run_to_exit_code(argv: list[str], act: Callable[[list[str]], int]) -> int:
             raise
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
-        except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
-            cure = "fix what is named here, then repeat the same command: what is recorded is kept"
+        except OSError as error:  # for example a full disk, or a folder that was removed
+            cure = "fix the problem, then run the same command again: recorded runs are kept"
             return _print_error(EnvironmentFaultError(str(error), cure))
         return code
 
@@ -90,7 +90,7 @@ def run_to_exit_code(argv: list[str], act: Callable[[list[str]], int]) -> int:
 
 
 def _print_error(error: CampaignError) -> int:
-    from campaign import console  # noqa: PLC0415 - only where there is an error
+    from campaign import console  # noqa: PLC0415 - imported only to print an error
 
     console.print_error(error.message, error.hint)
     return error.exit_code

@@ -1,4 +1,4 @@
-"""Write cells as trials of TensorBoard's HParams, and their profiled runs as traces, without TensorFlow."""
+"""Write files for TensorBoard without TensorFlow: cells as trials of the HParams plugin, profiled runs as traces."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from jobs.system import files
 from jobs.terminal import visible
 
 _FILE = "events.out.tfevents.0.campaign"
-_MEANINGS = {True: "passed", False: "\N{DAGGER} unstable", None: "unverifiable"}  # as in the tables of the analysis
+_MEANINGS = {True: "passed", False: "\N{DAGGER} unstable", None: "unverifiable"}  # as in the analysis tables
 _REAL = "no"
 _Setting = bool | float | str
 
 
 def write_trials(logdir: Path, folder: CampaignFolder, records: Mapping[str, Record], show: Progress) -> list[str]:
-    """Write a trial for each cell; return one line per cell that could not be written, with the reason."""
+    """Write a trial for each cell into `logdir`; return one line for each cell that could not be written, with why."""
     files.make_folder(logdir, exist_ok=True, parents=True)
     facts, faults, tags = dict[str, dict[str, _Setting]](), list[str](), dict[str, None]()
     for cell, record in records.items():
         try:
             facts[cell] = _facts_of_cell(record)
         except ODD_FIGURES as error:
-            faults.append(f"{cell}: its record is damaged: {error}")
+            faults.append(f"{cell}: the record of this cell is damaged: {error}")
     settings = _differing_facts(facts)
     for number, cell in enumerate(settings):
         show("cells", number, len(settings), "")
@@ -60,7 +60,7 @@ def write_trials(logdir: Path, folder: CampaignFolder, records: Mapping[str, Rec
 
 
 def _facts_of_cell(record: Record) -> dict[str, _Setting]:
-    """Return the settings of a cell, and the verdicts on it."""
+    """Return the settings of a cell, its status, whether its runs are stable, and its emulated storages."""
     spread = next((check["passed"] for check in record["checks"] if check["rule"] == "spread"), None)
     return {
         "benchmark": record["cell"]["benchmark"],
@@ -72,7 +72,7 @@ def _facts_of_cell(record: Record) -> dict[str, _Setting]:
 
 
 def _differing_facts(facts: Mapping[str, Mapping[str, _Setting]]) -> dict[str, dict[str, _Setting]]:
-    """Return the facts that differ between cells; "-" stands for a setting that does not act on a cell."""
+    """Return the facts that differ between cells; a cell that lacks a setting gets "-" as its value."""
     blank: dict[str, _Setting] = {key: "-" for cell_facts in facts.values() for key in cell_facts}
     complete = {cell: blank | dict(cell_facts) for cell, cell_facts in facts.items()}
     types = {key: _common_type(complete, key) for key in blank if key == "benchmark" or _differs(complete, key)}
@@ -80,7 +80,7 @@ def _differing_facts(facts: Mapping[str, Mapping[str, _Setting]]) -> dict[str, d
 
 
 def _differs(facts: Mapping[str, Mapping[str, _Setting]], key: str) -> bool:
-    """Return whether a fact differs between cells; True also for emulated storages, which are always shown."""
+    """Return whether a fact differs between cells, or names an emulated storage, which must always be shown."""
     values = {str(cell_facts[key]) for cell_facts in facts.values()}
     return len(values) > 1 or (key == "emulated" and values != {_REAL})
 
@@ -90,7 +90,7 @@ def _plain_value(value: object) -> _Setting:
 
 
 def _common_type(facts: Mapping[str, Mapping[str, _Setting]], key: str) -> type[_Setting]:
-    """Return the one type that all values of a key can have, because TensorBoard cannot mix types."""
+    """Return a type for all values of a key, because TensorBoard cannot mix types in one column."""
     types = {type(cell_facts[key]) for cell_facts in facts.values()}
     return types.pop() if len(types) == 1 else float if types == {int, float} else str
 
@@ -100,7 +100,7 @@ def _value_domain(values: Sequence[_Setting]) -> Any:
 
 
 def _metrics_of_cell(record: Record) -> dict[str, float]:
-    """Return the median and the range of the figure of merit over the valid measured runs, by their names."""
+    """Return the metrics of a cell by name: median and range of its figure of merit, and the number of valid runs."""
     name, rates = record["cell"]["figure"], stopping.rates_of_valid_runs(record)
     if not rates:
         return {"valid runs": 0}
@@ -116,7 +116,7 @@ def _metrics_of_cell(record: Record) -> dict[str, float]:
 def _write_cell(
     folder: Path, record: Record, settings: Mapping[str, _Setting], metrics: Mapping[str, float], at_s: float
 ) -> None:
-    """Write a trial: settings, metrics, and the rate of each valid run over the run's number."""
+    """Write the trial of a cell: settings, metrics, and the rate of each valid run with the run number as step."""
     files.make_folder(folder, exist_ok=True)
     states = {"done": api_pb2.STATUS_SUCCESS, "running": api_pb2.STATUS_RUNNING}
     scalars = [(0, tag, value) for tag, value in metrics.items()]
@@ -129,7 +129,7 @@ def _write_cell(
 
 
 def _end_of_trial(status: int, at_s: float) -> Any:
-    """Return the summary that ends a trial; TensorBoard's own function for such a summary would load TensorFlow."""
+    """Return the summary that ends a trial; TensorBoard's function for such a summary would import TensorFlow."""
     info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=at_s)
     summary_metadata = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_end_info=info))
     value = summary_pb2.Summary.Value(
@@ -151,7 +151,10 @@ def _write_events(folder: Path, summaries: Sequence[tuple[float, int, Any]]) -> 
 
 
 def _write_profile(folder: Path, cell_folder: Path, record: Record) -> None:
-    """Write the newest valid profiled run as a trace, once: TensorBoard keeps its own files beside it."""
+    """Write the newest valid profiled run as a trace, unless the trace exists.
+
+    An existing trace is not replaced, because TensorBoard stores its own files next to the trace.
+    """
     profiled = [run for run in stopping.measured_runs(record, "valid") if run.get("profile", {}).get("file")]
     if not profiled:
         return

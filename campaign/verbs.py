@@ -4,28 +4,28 @@ from __future__ import annotations
 
 TASKS = {
     "measure": {
-        "stall": "whether any program waits for its storage",
-        "measure": "what a storage gives, and TensorFlow gets of it",
-        "feed": "how many accelerators a storage feeds",
-        "reproduce": "a whole paper: baselines, recipes, report",
-        "stage": "copies of some files on a faster storage",
+        "stall": "measures how long a program waits for storage",
+        "measure": "measures a storage alone and under TensorFlow",
+        "feed": "finds how many accelerators a storage supplies",
+        "reproduce": "measures all figures of a paper, with a report",
+        "stage": "copies chosen files to a faster storage",
     },
     "see": {
-        "status": "what is done, what is not, and why; --watch",
-        "show": "every run and check of a cell, what bounds it",
-        "report": "tables, figures and report.html again",
-        "verdicts": "each claim of a paper and what was measured",
-        "compare": "two campaigns, cell by cell",
-        "tensorboard": "the cells in TensorBoard",
+        "status": "lists which cells are done, which not, and why",
+        "show": "prints runs and checks of a cell, what bounds it",
+        "report": "writes tables, figures and report.html again",
+        "verdicts": "judges the claims of the papers by the records",
+        "compare": "compares two campaigns, cell by cell",
+        "tensorboard": "shows the cells in TensorBoard",
     },
     "prepare and end": {
-        "doctor": "whether this machine or cluster can measure",
-        "testbed": "emulated storages to rehearse with",
+        "doctor": "checks whether a campaign can run here",
+        "testbed": "makes emulated storages for rehearsals",
         "cancel": "ends the Slurm jobs of a campaign",
-        "clean": "lists and removes the data that were made",
-        "help": "what a KEY, GROUP or VERB is; help recipes|keys",
+        "clean": "lists and removes data that campaigns made",
+        "help": "explains a KEY, GROUP or VERB; help recipes|keys",
     },
 }
-"""The verbs by the task of the user, each with its line of ``--help``."""
+"""The verbs of the command line, grouped by the task of the user, each with its line of ``--help``."""
 VERBS = {verb: does for verbs in TASKS.values() for verb, does in verbs.items()}
-"""The lines of all verbs."""
+"""The line of ``--help`` of each verb."""

@@ -95,7 +95,7 @@ def test_a_dry_run_shows_the_plan_and_notes_it(ended):
     done = ended("tfio-campaign", "--dry-run", "threads=1,2")
 
     assert done.stdout.count("planned") == 2
-    assert "note: it would not start here: TensorFlow is not installed" in done.stderr
+    assert "note: the campaign would not start here: TensorFlow is not installed" in done.stderr
 
 
 def test_a_run_by_hand_says_so(ended, tmp_path):

@@ -1,1 +1,1 @@
-"""Advise on a cell: what bounds it, by evidence, and the command that tests it; keep predictions and judge them."""
+"""Give advice on a cell: find what bounds the cell, write a command that tests it, and judge the predictions."""

@@ -1,4 +1,4 @@
-"""Store the predictions of the rules and their outcomes in ``advice.json``; failed predictions stay there."""
+"""Store the predictions of the rules and their outcomes in ``advice.json``; failed predictions are never removed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 
 SCHEMA = 1
-_CURE = "restore it, or move it away: then its predictions are lost"
+_CURE = "restore advice.json from a backup, or move it away and lose its predictions"
 
 
 def load_predictions(folder: CampaignFolder) -> list[TestedPrediction]:
-    """Return all predictions that this campaign has tested or will test, the oldest first."""
+    """Return all recorded predictions of this campaign, tested or not, the oldest first."""
     try:
         return reading.read_json(folder.advice, PredictionAccount, SCHEMA)["tests"]
     except FileNotFoundError:
@@ -42,10 +42,10 @@ def record_prediction(
     cells: tuple[str, str],
     command_and_metric: tuple[str, float],
 ) -> None:
-    """Write a prediction into ``advice.json`` before it is tested.
+    """Write a prediction into ``advice.json`` before its test runs.
 
-    `cells`: the id of the cell that the prediction is about, and the id of the cell that tests it;
-    `command_and_metric`: the command that measures the second cell, and the present metric of the first one.
+    `cells` has the id of the advised cell, and the id of the cell that tests the prediction. `command_and_metric` has
+    the command that measures the testing cell, and the present metric of the advised cell.
     """
     cell, tested = cells
     prediction: TestedPrediction = {
@@ -70,7 +70,7 @@ def record_prediction(
 
 
 def judge_predictions(verdicts: Verdicts, origin: Record) -> list[TestedPrediction]:
-    """Compare the open predictions on a cell with the records; return all predictions of the campaign."""
+    """Compare the untested predictions on a cell with the records; return all predictions of the campaign."""
     folder = verdicts.folder
     predictions = load_predictions(folder)
     judged: list[Any] = [
@@ -87,7 +87,10 @@ def judge_predictions(verdicts: Verdicts, origin: Record) -> list[TestedPredicti
 
 
 def _judge_prediction(verdicts: Verdicts, tested: TestedPrediction, origin: Record) -> dict[str, Any]:
-    """Return the new keys of a judged prediction: the measured value and whether it holds, or why it is not judged."""
+    """Return the new keys of a judged prediction: the measured value and whether the prediction holds.
+
+    If the prediction cannot be judged yet, return only the reason (``why_not``).
+    """
     recorded, fault = verdicts.read(verdicts.folder.record(tested["tested"]))
     if recorded is None:
         return {"why_not": fault or "not measured yet"}
@@ -95,13 +98,13 @@ def _judge_prediction(verdicts: Verdicts, tested: TestedPrediction, origin: Reco
         return {"why_not": f"{recorded['status']}: {recorded.get('reason') or 'under way'}"}
     machine, tested_machine = _machine_of(origin), _machine_of(recorded)
     if machine != tested_machine:
-        return {"why_not": f"measured on {tested_machine}, and the cell itself on {machine}"}
+        return {"why_not": f"the test ran on {tested_machine}, but the advised cell ran on {machine}"}
     runs: Sequence[Any] = stopping.measured_runs(recorded, "valid")
     if disturbance := advice_rules.disturbance_by_others(evidence.gather_evidence(verdicts, recorded), tested["rule"]):
         return {"why_not": f"{disturbance}: `show {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
-        return {"why_not": f"its runs have no {tested['figure']}"}
+        return {"why_not": f"the runs of the test have no metric {tested['figure']}"}
     median = statistics.median(values)
     measured: MeasuredMetric = {"median": median, "min": min(values), "max": max(values), "runs": len(values)}
     return {"measured": measured, "holds": tested["low"] <= median <= tested["high"], "why_not": None}

@@ -1,7 +1,7 @@
-"""Write the command that measures a recorded cell, as it is or with other settings.
+"""Write the shell command that measures a recorded cell again, with the same or with changed settings.
 
-Another user may have written the record. So the command has only the cell's settings, under keys of our configuration,
-and no other text of the record. The site and the cluster come from a request of this user.
+Another user may have written the record. So the command takes from the record only values of known settings, and no
+other text. The site and the cluster come from a recorded request of the present user.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from jobs.model.conduct import ConductKeys, Flat
 from jobs.model.record import Record, RecordedCall
 from jobs.model.settings import EVERY, flat_items
 
-_BENCHMARK_KEY = "benchmark.name"  # if it changes, only the settings of the data are kept
+_BENCHMARK_KEY = "benchmark.name"  # a command with another benchmark has only the settings in _DATA of the cell
 _DATA = ("dataset", "storage")
-# A choice that is not shipped is replaced by the first of these choices whose key the cell's settings have.
+# If the cell's choice of a group is not in our conf/, the command names the first of these choices instead whose key
+# is among the cell's settings.
 _SIMILAR_CHOICES = {
     "dataset": {"path": "folder", "sigma": "demo", "samples": "hep", "height": "climate", "classes": "malware"},
     "storage": {"endpoint": "s3", "root": "local"},
     "checkpoint": {"fast": "burst_buffer", "every": "site"},
 }
 USUAL = {"benchmark": "micro", "dataset": "demo", "storage": "local", "checkpoint": "none"}
-"""The choices in conf/config.yaml; a command need not name them."""
-_NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # keys of conduct that are not repeated
+"""The default choices in conf/config.yaml; a command need not name these choices."""
+_NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # settings of the request that a test must not have
+_WRITE_IT = "write the command for this cell yourself"
 _OF_CONDUCT = {"site", "cluster", "trace", "checks", *ConductKeys.__struct_fields__} - _NOT_AGAIN
-_PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
+_PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # a text that Hydra reads correctly without quotes
 
 
 def changed_cell_id(recorded: Record, changes: Mapping[str, Any]) -> str:
-    """Return the id of the cell that differs from a recorded one in these settings, by dotted keys."""
+    """Return the id of the cell that differs from a recorded cell only in `changes`, settings by dotted keys."""
     point: Any = copy.deepcopy(recorded["cell"]["settings"])
     for key, value in changes.items():
         node, (*path, last) = point, key.split(".")
@@ -50,11 +52,11 @@ def changed_cell_id(recorded: Record, changes: Mapping[str, Any]) -> str:
 def arguments_for(
     recorded: Record, changes: Mapping[str, Any], folder: Path, request: RecordedCall | None = None
 ) -> list[str]:
-    """Return the arguments that measure the cell with these settings in a campaign folder, as few as possible.
+    """Return the shortest list of arguments that measures a recorded cell with `changes` in a campaign folder.
 
-    `request`: this user's own request for the cell (`campaign.cells.folder`). Without it, addresses (``https://…``) of
-    the record are left out, because the command would send credentials there. Raises UsageError if a setting is not a
-    key of such a cell, or cannot be written as an argument.
+    `request` is the present user's own request for the cell (`campaign.cells.folder`). Without a request, addresses
+    (``https://…``) of the record are left out, because the command would send credentials to these addresses. Raises
+    UsageError if a setting is not a key of such a cell, or cannot be written as an argument.
     """
     conduct, wanted = _conduct_arguments(request), _wanted_settings(recorded, changes)
     untrusted = changes if request else wanted
@@ -64,19 +66,19 @@ def arguments_for(
     composed = dict(flat_items(points[0])) if points else {}
     settings = {key for key in composed if key.partition(".")[0] in EVERY}
     if unknown := sorted(wanted.keys() - settings - changes.keys()):
-        raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", "write its command by hand")
+        raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", _WRITE_IT)
     overrides = [_format_override(key, value) for key, value in wanted.items() if composed.get(key) != value]
     campaign_folder = [] if folder == Path("results").resolve() else [_format_override("campaign_dir", str(folder))]
     return [*conduct, *choices, *overrides, *campaign_folder]
 
 
 def format_command(arguments: Sequence[str]) -> str:
-    """Return the command for a shell."""
+    """Return the shell command that runs `python -m campaign` with these arguments."""
     return shlex.join(["python", "-m", "campaign", *arguments])
 
 
 def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cell's settings with the changes; a setting that changes to None gets its default."""
+    """Return the cell's settings with the changes; a change to None removes a setting, so its default applies."""
     settings = dict(flat_items(recorded["cell"]["settings"]))
     if _BENCHMARK_KEY in changes:
         settings = {key: value for key, value in settings.items() if key.partition(".")[0] in _DATA}
@@ -87,7 +89,7 @@ def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _conduct_arguments(request: RecordedCall | None) -> list[str]:
-    """Return the arguments of a request for the conduct of its campaign, and for its configuration folder."""
+    """Return the arguments of a request that say how to run the campaign: site, cluster, checks, --config-dir."""
     if request is None:
         return []
     parsed = command_line.parse_command_line(command_line.strip_verb(request["words"]))
@@ -96,7 +98,7 @@ def _conduct_arguments(request: RecordedCall | None) -> list[str]:
 
 
 def _choice_arguments(wanted: Flat) -> list[str]:
-    """Return the arguments that choose the groups of a cell, without the default choices."""
+    """Return the arguments ``GROUP=CHOICE`` of a cell; leave out the default choices."""
     chosen: dict[str, Any] = {}
     for group, default in USUAL.items():
         name = wanted.get(f"{group}.name", default)
@@ -108,17 +110,23 @@ def _choice_arguments(wanted: Flat) -> list[str]:
 
 
 def _similar_choice(group: str, wanted: Flat) -> str:
-    """Return the shipped choice of a group with the keys of the cell's settings, whose own choice is not shipped."""
+    """Return a choice of a group in our conf/ that has the keys of the cell's settings.
+
+    It replaces the cell's own choice, whose file belongs to somebody else. Raises UsageError if no choice fits.
+    """
     for group_key, choice in _SIMILAR_CHOICES.get(group, {}).items():
         if any(f"{setting}.".startswith(f"{group}.{group_key}.") for setting in wanted):
             return choice
-    raise UsageError(f"{group}.name={wanted[f'{group}.name']} is no choice of {group}", "write its command by hand")
+    raise UsageError(f"{group}.name={wanted[f'{group}.name']} is no choice of {group}", _WRITE_IT)
 
 
 def _format_override(key: str, value: Any) -> str:
-    """Return an override for Hydra; several values make a grid. Raises UsageError for a text with an interpolation."""
+    """Return an override ``KEY=VALUE`` for Hydra; a tuple of values makes a grid.
+
+    Raises UsageError if the value contains an interpolation (``${…}``).
+    """
     if "${" in str(value):
-        raise UsageError(f"{key}={value} has an interpolation, which Hydra would replace", "write its command by hand")
+        raise UsageError(f"{key}={value} has an interpolation, which Hydra would replace", _WRITE_IT)
     if isinstance(value, tuple):
         return f"{key}={','.join(map(str, value))}"
     plain = {"None": "null", "True": "true", "False": "false"}.get(str(value), value)

@@ -1,4 +1,4 @@
-"""Gather the evidence on a cell: its record, its trace, its profile, and the speed of its storage alone."""
+"""Gather the evidence on a cell from its record, trace and profile, and from baselines of its storage."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ class Fact(NamedTuple):
     what: str
     value: float
     unit: str
-    source: str  # record, trace, profile, or the cell of a baseline
+    source: str  # where the number was measured: record, trace, profile, tensorflow, file, baseline
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The input of the rules; metrics of runs are medians, times in seconds."""
+    """The measurements of a cell that the rules read; metrics are medians over the runs, times are in seconds."""
 
     cell: str
     settings: Mapping[str, Any]  # by dotted keys
     kind: str
     figure: str  # key of the figure of merit
     unit: str
-    rates: Mapping[str, tuple[float, ...]]  # values of each run, by the key of a metric that is predicted
-    run: Mapping[str, float]  # medians of the runs' metrics
+    rates: Mapping[str, tuple[float, ...]]  # for each metric that rules predict, the values of all runs
+    run: Mapping[str, float]  # medians of the metrics over the runs
     work: TimeUse  # how the runs spent their time
     accelerator: str = ""
     emulated: bool = False  # whether the storage is emulated
-    valid: bool = True  # whether the runs are valid; else there are only invalid ones
+    valid: bool = True  # whether the runs are valid; false if the cell has only invalid runs
     readers: Mapping[int, float] = field(default_factory=dict)  # MB/s of small reads, by the number of readers
     sequential: float | None = None  # MB/s of one large file, or the limit of an emulated storage
     elsewhere: Mapping[str, tuple[Node, float]] = field(default_factory=dict)  # other storages, MB/s of small reads
-    profile: Mapping[str, float] = field(default_factory=dict)
-    tensorflow: Mapping[str, float] = field(default_factory=dict)  # of the steps in the window, by dotted keys
-    trace: Mapping[str, float] = field(default_factory=dict)
+    profile: Mapping[str, float] = field(default_factory=dict)  # counts and times of POSIX calls
+    tensorflow: Mapping[str, float] = field(default_factory=dict)  # times of the profiled steps, by dotted keys
+    trace: Mapping[str, float] = field(default_factory=dict)  # means of the system trace, in %
 
     def __getitem__(self, name: str) -> float:
-        """Return the median of a metric of the runs; 0 if they have none."""
+        """Return the median of a metric over the runs, or 0 if no run has this metric."""
         return self.run.get(name, 0.0)
 
     @property
     def threads(self) -> int:
-        """Return the number of calls of the map that run at once."""
+        """Return the number of files that the pipeline reads at once (``num_parallel_calls`` of its map)."""
         return int(self.settings["threads"])
 
     @property
     def cold(self) -> bool:
-        """Return whether the files came from the storage."""
+        """Return whether the runs read their files from the storage and not from the page cache."""
         return self.settings.get("cache") == "cold" and self["bytes_read"] > 0
 
     @property
@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def steps(self) -> StepTimes:
-        """Return the steps of a training."""
+        """Return the times of the training steps; raises TypeError if the cell is no training."""
         if self.work.steps is None:
             raise TypeError(self.kind)
         return self.work.steps
@@ -89,16 +89,19 @@ class Evidence:
 
     @property
     def trains(self) -> bool:
-        """Return whether the processors also train, so that the input's share of their time is not known."""
+        """Return whether the training computes on the CPU.
+
+        Then nobody knows how much of the CPU time the input pipeline used.
+        """
         return self.work.steps is not None and self.work.steps.on_processors
 
     @property
     def waiting_share(self) -> float:
-        """Return the share of the run's time in which it waited for its input."""
+        """Return the share of the run time that was spent waiting for input."""
         return min(1.0, self["load_s"] / self["elapsed_s"])
 
     def facts(self, *names: str) -> list[Fact]:
-        """Return metrics of the runs with their units."""
+        """Return the medians of the named metrics as facts with units."""
         return [Fact(name, self[name], _unit_of(name), "record") for name in names]
 
     def trace_facts(self) -> list[Fact]:
@@ -119,11 +122,11 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
     settings = recorded["cell"]["settings"]
     benchmark = registry.benchmark_of(settings)
     if benchmark.data != "images" or settings.get("nodes", 1) != 1:
-        raise UsageError(f"{recorded['cell']['id']} does not read images on one node", "name a cell that does")
+        raise UsageError(f"{recorded['cell']['id']} does not read images on one node", "name a cell that reads images")
     runs, work = runs_with_metrics(recorded), time_use(recorded, verdicts.peaks)
     if work is None:
         raise CampaignError(
-            f"{recorded['cell']['id']} has no run with metrics", "measure it first: show names the command"
+            f"{recorded['cell']['id']} has no run with metrics", "first measure the cell: show prints the command"
         )
     figure = benchmark.figure_of(settings["benchmark"])
     provenance: Mapping[str, Any] = recorded["provenance"]
@@ -151,14 +154,20 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
 
 
 def _medians_of_part(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
-    """Return the medians of the numbers in a part of the runs; only runs whose part has `needed` count."""
+    """Return the medians of the numbers in one part of the runs, such as ``profile``.
+
+    Runs whose part lacks the key `needed` are ignored.
+    """
     parts = [dict(flat_items(run[part])) for run in runs if needed in (run.get(part) or {})]
     by_name = {name: metric_values(parts, name) for name in (parts[0] if parts else ())}
     return {name: statistics.median(values) for name, values in by_name.items() if values}
 
 
 def _trace_means(cell_folder: Path, run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the means of a run's system trace over its iteration; empty if the trace cannot be read."""
+    """Return means from the system trace of a run, over the time of its iteration.
+
+    The result is empty if the trace cannot be read.
+    """
     name = Path(str((run.get("trace") or {}).get("file") or "")).name
     try:
         text = files.read_file(cell_folder / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""

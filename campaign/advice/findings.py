@@ -1,8 +1,9 @@
 """Predict how fast a pipeline would be with other settings, and define the findings of the rules.
 
-The map keeps `threads` images under way and hands them on in their order. An image needs its calls on the storage and
-its time on a processor. The bounds are those of operational analysis (P. J. Denning and J. P. Buzen, ACM Computing
-Surveys 10, 1978): no resource does more than it can, and no image takes less than its own time.
+The map of the tf.data pipeline reads `threads` images at once, and passes them on in their order. An image needs time
+for its calls on the storage, and time on a processor. The bounds follow operational analysis (P. J. Denning and
+J. P. Buzen, ACM Computing Surveys 10, 1978): no resource works more than all the time, and no image takes less than
+its own time.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _DRAWS, _SEED = 4_000, 0
 
 
 def rate_in_order(rate_of: Callable[[int], float], window: int) -> float:
-    """Return the calls per second of a storage that finishes images in any order, for a map that needs them in order.
+    """Simulate a storage that finishes images in any order, for a map that needs the images in order.
 
-    `rate_of`: the calls per second by the number of calls under way; `window`: the images that the map has requested.
-    An image that is read and waits for the first one blocks a place of the window.
+    Returns the calls per second. `rate_of` gives the calls per second of the storage for a number of calls at once.
+    `window` is the number of images that the map requests at once: an image that is read, but waits for an earlier
+    image, still occupies a place of the window.
     """
     rng, is_read, elapsed_s = random.Random(_SEED), [False] * window, 0.0  # noqa: S311 - no secret
     for _ in range(_DRAWS):
@@ -36,10 +38,10 @@ def rate_in_order(rate_of: Callable[[int], float], window: int) -> float:
 
 
 def interpolate_rate(readers: Mapping[int, float]) -> Callable[[int], float]:
-    """Return a function that interpolates the known rates linearly, by the number of calls under way.
+    """Return a function that interpolates the measured rates linearly, by the number of calls at once.
 
-    Below the smallest known number the rate falls with the square root of the number: between a storage that serves one
-    call at a time and a storage that serves all calls at once.
+    Below the smallest measured number, the rate falls with the square root of the number. That is a compromise between
+    a storage that serves one call at a time and a storage that serves all calls at once.
     """
     points = sorted(readers.items())
 
@@ -63,12 +65,16 @@ def seconds_per_batch(e: Evidence) -> float:
 
 
 def wait_for_batch_s(made_s: float, computed_s: float, ahead: float) -> float:
-    """Return the seconds that a step waits for a batch that takes `made_s`; `ahead` batches are made during a step."""
+    """Return the seconds that a training step waits for its batch.
+
+    The pipeline needs `made_s` for a batch, the step computes for `computed_s`, and the pipeline can prepare `ahead`
+    batches during a step.
+    """
     return max(0.0, made_s - min(computed_s, ahead * made_s))
 
 
 def training_wall_s(e: Evidence, made_s: float, *, threads: int, prefetch: int) -> float:
-    """Return the runtime in seconds of a training whose batches take `made_s`."""
+    """Return the predicted runtime in seconds of a training whose pipeline needs `made_s` for a batch."""
     waited_s, computed_s = e.steps.each_s
     ahead = 1.0 if prefetch else min(1.0, threads / e.batch)
     first_s = e.steps.first_s * made_s / (seconds_per_batch(e) or 1.0)
@@ -81,15 +87,15 @@ def training_wall_s(e: Evidence, made_s: float, *, threads: int, prefetch: int) 
 
 
 def speedup_with_threads(e: Evidence, threads: int) -> tuple[float, float, float]:
-    """Return the speedup of the pipeline with this number of threads: at least, probably and at most.
+    """Return the least, the most probable and the largest speedup of the pipeline with this number of threads.
 
-    A storage that is twice as fast for twice the readers answers about in the order of the requests. A storage that is
-    faster because it chooses the next request (a disk) does not. From 3/4 of the full gain on, the storage counts as
-    fully ordered.
+    A storage that is twice as fast for twice the readers answers roughly in the order of the requests. A disk that is
+    faster because it chooses the next request does not answer in order. A storage that reaches 3/4 of the full gain
+    counts as fully ordered.
     """
     ratio = lowest = highest = threads / e.threads
     if e.cold and e.threads not in e.readers:
-        lowest = 1.0  # not known
+        lowest = 1.0  # without a baseline of as many readers, the storage may not be faster at all
     elif e.cold:
         rate = interpolate_rate(e.readers)
         highest = rate(threads) / rate(e.threads)
@@ -101,10 +107,11 @@ def speedup_with_threads(e: Evidence, threads: int) -> tuple[float, float, float
 
 
 def speedup_of_storage(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
-    """Return the least and the most speedup of the pipeline if the storage is `storage` times as fast.
+    """Return the least and the largest speedup of the pipeline if the storage is `storage` times as fast.
 
-    At least: no call overlaps with the processors' work for another image. At most: all calls do, other programs leave
-    all processors to the run, and work on a processor delays its own image only if images are decoded.
+    The speedup is least if no call overlaps with processor work for another image. It is largest if all calls overlap
+    with such work, and if other programs use no processor. Then processor work delays its own image only if images are
+    decoded.
     """
     image_s, cpu_s = seconds_per_batch(e) / e.batch, e["cpu_s"] / e["images"]
     calls_s = max(0.0, e.threads * image_s - cpu_s) / e.threads / storage
@@ -114,14 +121,15 @@ def speedup_of_storage(e: Evidence, threads: int, storage: float) -> tuple[float
 
 
 VERSION = 6
-"""The version of the rules, raised when a rule predicts differently: older predictions do not test it."""
+"""The version of the rules. It is raised when a rule predicts differently, because older predictions then say nothing
+about the new rule."""
 
-_NOISE = 0.04  # least difference between runs of a stable cell (checks.spread_max)
-SIZE_FACTOR = 4  # by which the files of a test are larger
+_NOISE = 0.04  # the runs of a stable cell differ by up to this share (checks.spread_max)
+SIZE_FACTOR = 4  # the files of a test are so many times as large
 
 
 class Prediction(NamedTuple):
-    """A predicted metric of the cell that tests a rule, and the interval in which it must be."""
+    """A predicted metric of the cell that tests a rule, and the interval in which the measured value must lie."""
 
     figure: str
     unit: str
@@ -131,7 +139,7 @@ class Prediction(NamedTuple):
 
 
 class Test(NamedTuple):
-    """The settings that a test changes, by dotted keys, and the prediction for it."""
+    """The settings that a test changes, by dotted keys, and the predicted result of the test."""
 
     changes: Mapping[str, Any]
     prediction: Prediction
@@ -139,19 +147,19 @@ class Test(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that holds."""
+    """The result of a rule that holds for a cell."""
 
     rule: str
-    says: str
-    share: float  # share of the run's time that it explains
+    says: str  # one sentence for the user
+    share: float  # share of the run time that the finding explains
     facts: Sequence[Fact]
     test: Test | None
-    untested: str = ""  # why there is no test, or why the test must be done by hand
+    untested: str = ""  # why there is no test, or why the user must run the test
 
 
 @dataclass(frozen=True)
 class Undecided:
-    """A rule that cannot be decided, and the settings of the cells that would decide it."""
+    """A rule that cannot be decided, and the changed settings with which a cell would decide the rule."""
 
     rule: str
     why: str
@@ -159,7 +167,10 @@ class Undecided:
 
 
 def predict_speedup(e: Evidence, changes: Mapping[str, Any], gains: tuple[float, float, float]) -> Test:
-    """Return a test that predicts the figure of merit of a faster pipeline; `gains`: at least, probably, at most."""
+    """Return a test that predicts images/s or the runtime of a faster pipeline.
+
+    `gains` are the least, the most probable and the largest speedup of the pipeline.
+    """
     if e.kind != "training":
         rate = e["images_per_s"]
         return Test(changes, widen_by_noise(e, "images_per_s", "images/s", tuple(rate * gain for gain in gains)))
@@ -169,7 +180,10 @@ def predict_speedup(e: Evidence, changes: Mapping[str, Any], gains: tuple[float,
 
 
 def widen_by_noise(e: Evidence, figure: str, unit: str, bounds: Sequence[float]) -> Prediction:
-    """Return a prediction whose interval is widened by the spread of the cell's runs; `bounds`: low, value, high."""
+    """Return a prediction with an interval that also allows for the spread of the cell's runs.
+
+    `bounds` are the lower limit, the predicted value and the upper limit.
+    """
     low, value, high = bounds
     median = e[figure] or 1.0
     ratios = [rate / median for rate in e.rates.get(figure, ())]
@@ -177,12 +191,15 @@ def widen_by_noise(e: Evidence, figure: str, unit: str, bounds: Sequence[float])
 
 
 def predict_larger_files(e: Evidence, gains: Sequence[float]) -> tuple[Test | None, str]:
-    """Return a test with files that are `SIZE_FACTOR` times as large, and ""; or None and why there is no test."""
+    """Return a test with files that are `SIZE_FACTOR` times as large, and an empty string.
+
+    If such a test is not possible, return None and the reason.
+    """
     size = e.settings.get("dataset.median_bytes")
     if size is None:
-        return None, "no key of this dataset makes its files larger: pack the files yourself"
+        return None, "no setting makes the files of this dataset larger: pack several files into one yourself"
     if e.settings.get("benchmark.preprocess", True):
-        return None, "larger files take longer to decode: try it with benchmark.preprocess=false"
+        return None, "larger files also take longer to decode: measure a cell with benchmark.preprocess=false"
     bounds = [e["read_mb_per_s"] * min(float(SIZE_FACTOR), gain) for gain in gains]
     pixels = {name: 2 * int(e.settings[name]) for name in ("dataset.width", "dataset.height") if name in e.settings}
     return Test(

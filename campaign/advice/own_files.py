@@ -24,9 +24,9 @@ from jobs.judging.work_done import StepTimes, TimeUse
 from jobs.profiler import report, saved_profiles
 
 _PROCESSORS = "CPU seconds of the program, so there is no finding on processors"
-_DEVICE = "the load and the limits of its devices, so a busy storage looks like a slow one"
-_QUOTA = "quotas and limits of its control group"
-_STEPS = "its steps, so waiting cannot be distinguished from computing at the same time"
+_DEVICE = "load and limits of the storage devices, so a busy storage cannot be distinguished from a slow storage"
+_QUOTA = "quotas and limits of the program's control group"
+_STEPS = "marks of the training steps, so waiting cannot be distinguished from computing at the same time"
 _BESIDE = (_PROCESSORS, _DEVICE, _QUOTA)
 _READS = ("read", "open")  # actions of a time log, by the categories of TensorFlow's events
 _DECODES = ("load", "shuffle")
@@ -78,7 +78,10 @@ def _make_evidence(path: Path, kind: str, work: TimeUse, **known: Any) -> Eviden
 
 
 def _findings_of(evidence: Evidence, rule: Rule) -> list[Finding]:
-    """Return the finding of a rule, if it has one, without a test, because there is no cell to measure again."""
+    """Return a list with the finding of a rule, or an empty list if the rule has no finding.
+
+    The finding has no test, because a file has no cell that could be measured again.
+    """
     finding = rule(evidence)
     if not isinstance(finding, Finding):
         return []
@@ -86,7 +89,7 @@ def _findings_of(evidence: Evidence, rule: Rule) -> list[Finding]:
 
 
 def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
-    """Return the advice on a profile: the time with a call under way, and the calls that took long."""
+    """Return the advice on a profile of POSIX calls: how much of the time calls took, and which calls took long."""
     wall_s, threads = metrics["wall_s"], metrics["threads"]
     calls_s = metrics["read_s"] + metrics["write_s"] + metrics["meta_s"]
     share = calls_s / (wall_s * threads) if threads and wall_s else None
@@ -96,7 +99,7 @@ def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
     if metrics["under_way_s"] is not None and wall_s:
         numbers.append(DecidingNumber("a call under way", metrics["under_way_s"] / wall_s))
     else:
-        lacks.insert(0, "the times of its calls (a profile in the mode trace has them)")
+        lacks.insert(0, "the times of the calls (a profile in the mode trace has these times)")
     if (device_bytes := metrics["device_bytes"]) is not None and metrics["bytes_read"]:
         numbers.append(DecidingNumber("bytes from devices", device_bytes / metrics["bytes_read"]))
     bound = Bound("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not show it")
@@ -113,7 +116,7 @@ def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
 
 
 def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
-    """Return the advice on TensorFlow's trace of steps."""
+    """Return the advice on a trace of training steps by TensorFlow's profiler."""
     metrics = step_times.record_metrics(runtime)
     spent_s, waited_s = metrics["spent_s"], metrics["waited_s"]
     steps = StepTimes(
@@ -133,7 +136,10 @@ def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
 
 
 def _report_time_log(path: Path, ranks: Sequence[TimeBudget]) -> FileReport:
-    """Return the advice on a time log of all ranks together; at each moment a rank does one action."""
+    """Return the advice on a time log, from the times of all ranks added up.
+
+    The times of different actions never overlap in a rank, because the log counts each moment for one action.
+    """
     wall_s = sum(rank.end_ns - rank.start_ns for rank in ranks) / NS
     spent_s = {
         part: sum(rank.spent_ns.get(name, 0) for rank in ranks for name in names) / NS
@@ -147,7 +153,7 @@ def _report_time_log(path: Path, ranks: Sequence[TimeBudget]) -> FileReport:
     evidence = _make_evidence(path, "training", TimeUse(wall_s, steps=steps))
     content = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, {wall_s:.3f} s"
     has_known_actions = any(rank.spent_ns.get(name) for rank in ranks for name in (*_READS, *_COMPUTES))
-    lacks = [] if has_known_actions else [f"actions that are known ({', '.join((*_COMPUTES, *_READS))})"]
+    lacks = [] if has_known_actions else [f"known actions ({', '.join((*_COMPUTES, *_READS))})"]
     helps = help_of(bound, evidence.work)
     return FileReport(
         "time log",

@@ -21,7 +21,7 @@ _MOST_EXPONENT = 700.0  # e to a higher power overflows
 
 
 class Interval(TypedDict):
-    """The seconds of training between two snapshots by both authors, for one failure per hour, day or week."""
+    """The seconds of training between two snapshots, by Young and by Daly, for one failure per hour, day or week."""
 
     failure_per: str
     young_s: float
@@ -29,21 +29,27 @@ class Interval(TypedDict):
 
 
 class SaveInterval(TypedDict):
-    """The costs of a snapshot (medians in seconds), and the intervals."""
+    """The costs of a snapshot (medians in seconds), and the recommended intervals between snapshots."""
 
-    blocked_s: float  # the training stops
-    durable_s: float | None  # until the snapshot is on the slow storage; None: not known, or never
-    restore_s: float | None  # to read it back; None: not known
+    blocked_s: float  # time for which a snapshot stops the training
+    durable_s: float | None  # time until the snapshot is on the slow storage; None if unknown, or if it never is
+    restore_s: float | None  # time to read a snapshot back; None if unknown
     intervals: list[Interval]
 
 
 def young_s(blocked_s: float, failure_s: float) -> float:
-    """Return the interval by Young: seconds between two snapshots of `blocked_s` each."""
+    """Return Young's interval in seconds, if a snapshot stops the training for `blocked_s`.
+
+    `failure_s` is the mean time between two failures.
+    """
     return math.sqrt(2 * blocked_s * failure_s)
 
 
 def daly_s(blocked_s: float, failure_s: float) -> float:
-    """Return the interval by Daly in seconds, which is valid for long snapshots, too."""
+    """Return Daly's interval in seconds, which is valid even if a snapshot takes long.
+
+    `failure_s` is the mean time between two failures.
+    """
     if blocked_s >= 2 * failure_s:
         return failure_s
     share = blocked_s / (2 * failure_s)
@@ -78,28 +84,28 @@ def save_interval(runs: Sequence[Run]) -> SaveInterval | None:
 
 
 def _median(seconds: Sequence[float | None]) -> float | None:
-    """Return the median of all values; None without values, or if one of them is None."""
+    """Return the median of all values, or None if there are no values or if a value is None."""
     known = [value for value in seconds if value is not None]
     return statistics.median(known) if known and len(known) == len(seconds) else None
 
 
 def format_interval(interval: SaveInterval) -> str:
-    """Return the cost of a snapshot and the intervals in a sentence."""
+    """Return one sentence with the cost of a snapshot and the recommended intervals."""
     intervals = "; ".join(
         f"a failure per {row['failure_per']}: every {row['young_s']:.3g} s (Young) or {row['daly_s']:.3g} s (Daly)"
         for row in interval["intervals"]
     )
     durable_s, restore_s = interval["durable_s"], interval["restore_s"]
-    loss = "" if durable_s is None else f"; a failure loses that interval and {durable_s:.3g} s at most"
+    loss = "" if durable_s is None else f"; a failure costs at most that interval and {durable_s:.3g} s"
     loss += "" if restore_s is None else f", and {restore_s:.3g} s to read the snapshot back"
-    return f"a snapshot stops the training for {interval['blocked_s']:.3g} s; save for {intervals}{loss}"
+    return f"a snapshot stops the training for {interval['blocked_s']:.3g} s; best interval for {intervals}{loss}"
 
 
 def draw_lost_time(interval: SaveInterval) -> list[str]:
-    """Return a chart as lines: the lost share of the time over the interval between two snapshots.
+    """Return a chart as lines of text: the lost share of the time over the interval between two snapshots.
 
-    The intervals go from half of Daly's shortest one to twice his longest one; each column of bars has its own scale.
-    The chart is empty if snapshots cost nothing.
+    The chart goes from half of Daly's shortest interval to twice Daly's longest interval. Each column of bars has its
+    own scale. The list is empty if snapshots cost nothing.
     """
     first_s, *_, last_s = sorted(row["daly_s"] for row in interval["intervals"])
     if not first_s:

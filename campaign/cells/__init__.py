@@ -1,1 +1,1 @@
-"""Cells, their records, the campaign folder, and the plan of the missing runs."""
+"""Make cells, read and write their records, lay out the campaign folder, and plan the missing runs."""

@@ -1,4 +1,4 @@
-"""Make a cell from a point of the grid: its settings, and an id that never changes."""
+"""Make a cell from a point of the grid: the settings that can change a result, and an id that never changes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from jobs.model.settings import Settings, flat_items
 from jobs.objects.address import canonical_address, split_device
 
 _HASH_DIGITS = 10
-_ADDRESSES = ("storage.endpoint", "checkpoint.slow.root")  # each has several spellings
-_SHORT_KEYS = {"checkpoint.name": "checkpoint"}  # the form on a command line
+_ADDRESSES = ("storage.endpoint", "checkpoint.slow.root")  # addresses of servers, which can be spelled in several ways
+_SHORT_KEYS = {"checkpoint.name": "checkpoint"}  # keys that a user types in a shorter form
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid."""
+    """One benchmark with all its settings, measured by several runs."""
 
     id: str  # readable prefix and a hash of the settings; cells with equal settings have the same id
     benchmark: str
-    version: int  # of the benchmark; raised when its metrics change their meaning
-    settings: Settings  # every setting that can change the result, as in the record; read only
-    # How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``), and its ``device``. These
-    # settings cannot change a result, so they are no part of the id.
+    version: int  # version of the benchmark, raised when its metrics change their meaning
+    settings: Settings  # every setting that can change the result, as in the record; must not be changed
+    # Settings that decide which jobs may use the storage at the same time (``shared``, ``exclusive``, ``license``), and
+    # the storage's ``device``. They cannot change a result, so they are no part of the id.
     access: Access = field(default_factory=Access, compare=False)
 
 
@@ -39,9 +39,9 @@ def make_cell(point: Point) -> Cell:
     benchmark = registry.benchmark_of(point)
     settings = benchmark.acting_settings(point)
     if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
-        settings["sync"] = "ring"  # its servers ask for no secret, and need none: nobody else reaches the nodes
+        settings["sync"] = "ring"  # servers without a password are safe on a trusted network
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
-        # Different names of one folder are the same dataset. (Keys of an object store have one name.)
+        # Two paths of the same folder must give the same id. (An object has only one key.)
         paths = {key: settings["dataset"].get(key) for key in ("path", "list")}
         settings["dataset"] = {
             **settings["dataset"],
@@ -49,7 +49,7 @@ def make_cell(point: Point) -> Cell:
         }
     access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
     slow = settings.get("checkpoint", {}).get("slow", {})
-    if "://" in (slow.get("root") or ""):  # a bucket; its device is no part of the id either
+    if "://" in (slow.get("root") or ""):  # a bucket, whose device is no part of the id
         root, access["slow_device"] = split_device(slow["root"])
         settings["checkpoint"] = {**settings["checkpoint"], "slow": {**slow, "root": root}}
     values = dict(flat_items(settings))
@@ -72,7 +72,8 @@ def _readable_name(settings: Settings) -> str:
 def distinguishing_settings(cells: Sequence[Cell]) -> dict[str, str]:
     """Return, by cell id, the settings that distinguish cells whose ids differ only in the hash.
 
-    A storage is shown only by its name, if the names differ. Other cells are left out.
+    Cells whose ids differ in their readable part are left out. The root of a storage is left out if the names of the
+    storages differ.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:

@@ -22,16 +22,16 @@ from jobs.system import files
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell, its state on disk, and the number of runs that it lacks, without warm-ups."""
+    """A requested cell with its state on disk, and its number of missing runs without warm-ups."""
 
     cell: Cell
-    # ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
-    # by the present limits of the checks.
+    # ``planned`` (no record), ``running`` (started and not finished), ``done``, ``invalid``, ``failed`` or ``damaged``,
+    # judged by the present limits of the checks.
     state: str
     missing: int
-    at_most: int  # number of missing runs if ``until_spread`` adds all runs that it may add
-    disturbed: str = ""  # if others disturbed its runs: the settings with which these runs would count
-    stamp: files.Stamp | None = None  # of the record that was read
+    at_most: int  # number of missing runs if ``until_spread`` adds as many runs as it may
+    disturbed: str = ""  # settings with which the runs that other programs disturbed would count; empty if none
+    stamp: files.Stamp | None = None  # stamp of the record file that was read
 
 
 def format_number_of_runs(entries: Sequence[PlannedCell], conduct: Conduct) -> str:
@@ -43,9 +43,9 @@ def format_number_of_runs(entries: Sequence[PlannedCell], conduct: Conduct) -> s
 
 @dataclass(frozen=True)
 class Plan:
-    """The requested cells in their order, and the settings of the campaign's conduct.
+    """The requested cells in their order, and the settings that say how to run the campaign (its conduct).
 
-    A command makes it once, and calls `refresh` after records may have changed.
+    A command makes one plan, and calls `refresh` after records may have changed.
     """
 
     entries: tuple[PlannedCell, ...]
@@ -55,9 +55,9 @@ class Plan:
 
     @property
     def to_do(self) -> list[PlannedCell]:
-        """Return the entries that lack runs, in the seeded shuffled order of the campaign.
+        """Return the cells that lack runs, shuffled with the seed of the campaign.
 
-        Baselines come first: the other cells are judged by them.
+        Baselines come first, because the other cells are judged by comparison with baselines.
         """
         entries = [entry for entry in self.entries if entry.missing]
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
@@ -69,7 +69,7 @@ class Plan:
         return sum(entry.state == "done" for entry in self.entries)
 
     def refresh(self) -> Plan:
-        """Return the plan after reading the changed records; all records if a baseline has changed."""
+        """Read the changed records again and return the new plan. If a baseline has changed, read all records."""
         if Verdicts(self.folder).stamps != self.verdicts.stamps:
             return make_plan([entry.cell for entry in self.entries], self.conduct, self.folder)
         entries = tuple(
@@ -82,7 +82,7 @@ class Plan:
 
 
 def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
-    """Return the plan of these cells by the records in the folder."""
+    """Compare these cells with the records in the campaign folder; return the plan of the missing runs."""
     ids, terms = {cell.id for cell in cells}, terms_of_conduct(conduct)
     verdicts, recorded = Verdicts(folder, terms, ids), _recorded_cells(folder, ids)
     entries = tuple(
@@ -93,7 +93,7 @@ def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -
 
 
 def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[str]:
-    """Return the ids of the cells that have a folder among the records; all of `ids` if that is unknown.
+    """Return the ids of the cells that have a folder in ``records/``, or all `ids` if ``records/`` cannot be read.
 
     Opening the folder also makes an NFS client ask the server for changes.
     """
@@ -107,7 +107,7 @@ def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[
 
 
 def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell:
-    """Return the entry of a cell by its record."""
+    """Read the record of a cell, and return the cell with its state and its missing runs."""
     path, terms = verdicts.folder.record(cell.id), terms_of_conduct(conduct)
     stamp = record.record_stamp(path)  # taken before reading, so that a record written meanwhile is read again
     try:
@@ -123,7 +123,7 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell
 
 
 def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> PlannedCell:
-    """Return the entry of a cell with the runs that its record lacks; all if it has none."""
+    """Return a cell with its state and the number of runs that its record lacks; without a record all runs."""
     least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
     runs_at_once = 2 if stopping.has_pairs(cell.settings, terms) else 1
     return PlannedCell(cell, state, least * runs_at_once, most * runs_at_once)

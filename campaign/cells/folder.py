@@ -1,7 +1,7 @@
 """Lay out the campaign folder, lock it for one process, and recognise the user's own requests in it.
 
-A copied folder has the requests of another user. So each request has a keyed hash over itself and the path of its
-folder; only the user has the key: ``~/.local/state/tfio-campaign/key`` (``XDG_STATE_HOME``).
+A copied folder has the requests of another user. So each request is signed with a keyed hash over the request and the
+path of its folder. Only the user has the key: ``~/.local/state/tfio-campaign/key`` (``XDG_STATE_HOME``).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from jobs.system.files import write_json
 
 TOOL = "tfio-campaign"
 _PRIVATE = 0o700
-_ENOUGH_BYTES = 64 << 20  # if so much is free, the size of the records is not looked at
-_FIRST_RECORD_BYTES = 64 << 10  # a first record with its logs
+_ENOUGH_BYTES = 64 << 20  # free space that suffices for every record, so that the sizes of the records do not matter
+_FIRST_RECORD_BYTES = 64 << 10  # space for the first record of a cell, with its logs
 
 
 class _Process(TypedDict):
-    """The front process that holds the folder."""
+    """The campaign process that has locked the folder."""
 
     pid: int
     host: str
@@ -48,18 +48,18 @@ class CampaignFolder:
     ::
 
         results/
-          campaign.json                    the requests; also the marker that the folder is ours
+          campaign.json                    the requests; also marks the folder as a campaign folder
           records/<cell id>/record.json    one cell; written after each run
-          records/<cell id>/lease.json     the session that may write it
+          records/<cell id>/lease.json     the session that may write the record
           records/<cell id>/run-<n>.log    what the run printed
-          records/<cell id>/run-<n>.npz    its lists with one number per step
+          records/<cell id>/run-<n>.npz    lists of the run with one number per step
           records/<cell id>/trace-<n>.csv  the load of the system during the run
-          records/<cell id>/profile-<n>.npz  its POSIX calls, if they are recorded
+          records/<cell id>/profile-<n>.npz  POSIX calls of the run, if they are recorded
           records/<cell id>/tensorflow-<n>.npz  the events of TensorFlow's profiler, if they are recorded
-          records/<cell id>/timelog-<n>.timelog  the times of its actions, if the benchmark logs them
+          records/<cell id>/timelog-<n>.timelog  the times of the run's actions, if the benchmark logs them
           report.html figures/ tables/     made by the analysis
-          comparison/                      with another campaign, made by `compare`
-          manifests/                       of the user's own folders of images
+          comparison/                      comparison with another campaign, made by `compare`
+          manifests/                       manifests of the user's own folders of images
           advice.json                      the predictions of `show`, and their outcomes
           summaries.json                   summaries of the records: a cache (`campaign.cells.verdicts`)
           staging/                         which files to read from copies (`campaign.staging`)
@@ -75,16 +75,16 @@ class CampaignFolder:
 
     @property
     def records(self) -> Path:
-        """Return the folder of the cells' folders."""
+        """Return the folder ``records/``, which has one folder for each cell."""
         return self.root / "records"
 
     @property
     def manifests(self) -> Path:
-        """Return the folder of the manifests of the user's own data sets, into which we do not write."""
+        """Return the folder of the manifests of the user's own data sets; nothing is written into the data sets."""
         return self.root / "manifests"
 
     def manifest(self, name: str) -> Path:
-        """Create and return the folder of one of these manifests; the campaign folder itself must exist."""
+        """Create and return the folder for the manifest of one data set; the campaign folder itself must exist."""
         manifest_folder = self.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
         for folder in (self.manifests, manifest_folder):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -126,9 +126,9 @@ class CampaignFolder:
         return self.cell(cell_id) / "lease.json"
 
     def write_hindrance(self) -> str:
-        """Return why workers cannot write their records, because they cannot report it; empty if they can.
+        """Return the reason why workers cannot write their records, or an empty string if they can.
 
-        A quota is not noticed.
+        Workers cannot report this reason themselves. An exhausted disk quota is not detected.
         """
         try:
             system = os.statvfs(self.root)
@@ -142,16 +142,16 @@ class CampaignFolder:
         return ""
 
     def _needed_bytes(self) -> int:
-        """Return the bytes that the next record needs: the old record stays until the new one is complete."""
+        """Return the bytes that the next record needs; the old record is kept until the new record is complete."""
         largest = max(map(_file_size, self.records.glob("*/record.json")), default=0)
         return max(_FIRST_RECORD_BYTES, 2 * largest)
 
     def worker_lock(self) -> FileLock:
-        """Return the lock of the only worker on a workstation, which holds it while it works in this folder."""
+        """Return the lock that the only worker on a workstation holds while the worker runs in this folder."""
         return FileLock(self.workers / "worker.lock")
 
     def is_worker_running(self) -> bool | None:
-        """Return whether a worker on this machine holds its lock; None if this user may not try the lock."""
+        """Return whether a worker on this machine holds the worker lock; None if this user may not open the lock."""
         if not self.workers.is_dir():
             return False
         try:
@@ -172,9 +172,10 @@ def _file_size(path: Path) -> int:
 
 
 def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open a campaign folder for reading; return it with the content of its ``campaign.json``.
+    """Open a campaign folder for reading; return the folder and the content of its ``campaign.json``.
 
-    Raises UsageError if there is no campaign, EnvironmentFaultError if the file is damaged or of a newer version.
+    Raises UsageError if the folder has no campaign. Raises EnvironmentFaultError if ``campaign.json`` is damaged,
+    cannot be read, or was written by a newer version.
     """
     folder = CampaignFolder(root.resolve())
     try:
@@ -183,29 +184,32 @@ def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
             raise untrusted.UntrustedError(f"'utc' of a request is {wrong[0]!r}")  # noqa: TRY301 - as other damage
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"
+            f"no campaign in {folder.root}",
+            "name the folder of a campaign, or start a campaign: python -m campaign -m threads=1,2,4,8",
         ) from None
     except OSError as error:
-        raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", "only its owner may") from error
+        cure = "campaign folders are private: only their owner can read them"
+        raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", cure) from error
     except untrusted.UntrustedError as error:
         raise EnvironmentFaultError(
-            f"{folder.marker} is damaged: {error}", "move it away; the records beside it are complete without it"
+            f"{folder.marker} is damaged: {error}", "move it away: the records in the folder do not need campaign.json"
         ) from error
     except reading.NewerFileError as error:
         raise EnvironmentFaultError(
-            f"{folder.marker} was written by a newer {TOOL} (schema {error.schema}, this one knows {SCHEMA})",
+            f"{folder.marker} was written by a newer {TOOL} (schema {error.schema}, this version reads {SCHEMA})",
             f"update {TOOL}, or use another folder: campaign_dir=…",
         ) from error
     return folder, campaign
 
 
 def folder_named(text: str) -> Path:
-    """Return the path of a campaign folder, which may not exist, with all links resolved.
+    """Return the path of a campaign folder with all links resolved; the folder need not exist.
 
-    Raises UsageError if it is a file, EnvironmentFaultError if it is a link of another user, who may change it.
+    Raises UsageError if the path is a file. Raises EnvironmentFaultError if it is a link of another user, because that
+    user could make the link point elsewhere.
     """
     path = Path(text).expanduser()
-    with suppress(OSError):  # reported when it is opened
+    with suppress(OSError):  # such an error is reported later, when the folder is opened
         if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
             raise EnvironmentFaultError(f"{path} is another user's link", "choose a folder of yours: campaign_dir=…")
         if path.exists() and not path.is_dir():
@@ -214,14 +218,17 @@ def folder_named(text: str) -> Path:
 
 
 def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open or create a campaign folder for writing; it must belong to this user, and is private if created."""
+    """Open or create a campaign folder for writing; return the folder and the content of its ``campaign.json``.
+
+    The folder must belong to this user. A created folder is private (mode 0700).
+    """
     folder = CampaignFolder(root.resolve())
     try:
         if not folder.marker.exists():
-            # The records are complete without a campaign.json that was moved away.
+            # A folder with records is accepted although campaign.json was moved away: records do not need this file.
             if folder.root.exists() and any(folder.root.iterdir()) and not folder.records.is_dir():
                 raise UsageError(
-                    f"{folder.root} holds files and no campaign", "choose an empty or a new folder: campaign_dir=…"
+                    f"{folder.root} has files, but no campaign", "choose an empty or a new folder: campaign_dir=…"
                 )
             return _create(folder)
     except OSError as error:
@@ -236,7 +243,7 @@ def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
 def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
     folder.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     if folder.root.stat().st_uid == os.geteuid() and not any(folder.root.iterdir()):
-        folder.root.chmod(_PRIVATE)  # an empty folder of the user's own becomes a campaign's
+        folder.root.chmod(_PRIVATE)  # an empty folder of this user becomes a private campaign folder
     _require_own(folder)
     for part in (folder.records, folder.workers):
         part.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -253,7 +260,7 @@ def _require_own(folder: CampaignFolder) -> None:
 
 @contextmanager
 def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove a new folder again if a CampaignError comes before a worker has got a work list."""
+    """Remove a new campaign folder if the code inside raises CampaignError before it writes a work list or record."""
     try:
         yield
     except CampaignError:
@@ -264,7 +271,11 @@ def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]
 
 @contextmanager
 def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None]:
-    """Hold the folder for one front process; a second one of the same kind is refused."""
+    """Lock the campaign folder for one process while the code inside runs.
+
+    `what` is the kind of the process: ``campaign`` or ``feed``. Raises EnvironmentFaultError if another process of the
+    same kind has locked the folder.
+    """
     lock = FileLock(folder.root / f"{what}.lock")
     holder = folder.root / f"{what}.lock.holder"
     try:
@@ -272,7 +283,7 @@ def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None
     except Timeout:
         raise EnvironmentFaultError(
             f"another {what} is running in {folder.root} ({_describe_holder(holder)})",
-            f"`python -m campaign status --watch {folder.root}` shows it; another folder is free: campaign_dir=…",
+            f"watch it: python -m campaign status --watch {folder.root}; or use another folder: campaign_dir=…",
         ) from None
     except OSError as error:
         raise EnvironmentFaultError(
@@ -287,12 +298,12 @@ def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None
 
 
 def _describe_holder(path: Path) -> str:
-    """Return which process holds the folder, for a message."""
+    """Return in words which process has locked the folder."""
     try:
         process = reading.read_json(path, _Process)
         return f"process {process['pid']} on {process['host']}"
     except (OSError, ValueError):
-        return "process unknown"
+        return "unknown process"
 
 
 _KEY_BYTES = 32
@@ -300,7 +311,7 @@ _NO_KEY = (OSError, RuntimeError)  # RuntimeError: the user has no home folder
 
 
 def sign_request(root: Path, request: RecordedCall) -> RecordedCall:
-    """Return a request with this user's signature; without a signature if no key can be stored."""
+    """Return a request with this user's signature. If no key can be stored, return the request without a signature."""
     with suppress(*_NO_KEY):
         return {**request, "mark": _signature(root, request)}
     return request
@@ -314,7 +325,10 @@ def is_own_request(root: Path, request: RecordedCall) -> bool:
 
 
 def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> RecordedCall | None:
-    """Return this user's last request for the cell of a record; None if there is none, or if the cell's id is wrong."""
+    """Return this user's last request for the cell of a record, or None if there is no such request.
+
+    Also returns None if the id of the cell does not match its settings, because such a record was changed.
+    """
     cell = recorded["cell"]["id"]
     with suppress(*ODD_FIGURES):
         point: Any = recorded["cell"]["settings"]
@@ -325,13 +339,13 @@ def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> Record
 
 
 def _signature(root: Path, request: RecordedCall) -> str:
-    """Return the keyed hash over a request and the path of its folder."""
+    """Return the keyed hash over a request and the path of its campaign folder."""
     signed = [str(root), {key: value for key, value in request.items() if key != "mark"}]
     return hmac.new(_own_key(), json.dumps(signed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def _own_key() -> bytes:
-    """Return the user's key, which is made at its first use; raises OSError if it cannot be stored."""
+    """Return the user's secret key; create the key at its first use. Raises OSError if the key cannot be stored."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().resolve()
     path = state / "tfio-campaign" / "key"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -340,7 +354,7 @@ def _own_key() -> bytes:
         with files.write_whole(new, mode=0o600) as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
         try:
-            with suppress(FileExistsError):  # another process was faster; a link never shows half a key
+            with suppress(FileExistsError):  # another process was faster; a hard link never exposes a half-written key
                 path.hardlink_to(new)
         finally:
             files.remove(new)

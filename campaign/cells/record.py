@@ -19,7 +19,7 @@ from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 from jobs.system.files import keep_trying, write_json
 
-_CURE = "restore it, or move it away"
+_CURE = "restore the record from a backup, or move it away"
 
 
 class RecordError(EnvironmentFaultError):
@@ -31,31 +31,37 @@ class DamagedRecordError(RecordError):
 
 
 class NewerRecordError(RecordError):
-    """Raised for a record of a newer schema."""
+    """Raised for a record with a newer schema than this version of the program can read."""
 
 
 class UnreadableRecordError(RecordError):
-    """Raised if the file system cannot read the record: it may be intact, and must not be replaced."""
+    """Raised if the file system cannot read the record, which may be intact and must not be replaced."""
 
 
 def read_record(path: Path) -> Record | None:
-    """Return a record, None if there is none; raise RecordError if it cannot be used. The file is not changed."""
+    """Return the record in a file, or None if there is no such file. Never change the file.
+
+    Raises RecordError if the record cannot be used.
+    """
     try:
         record = _read_file(path)
     except untrusted.UntrustedError as error:
         raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
     except reading.NewerFileError as error:
         raise NewerRecordError(
-            f"{path} was written by a newer version (schema {error.schema}, this one knows {SCHEMA})",
+            f"{path} was written by a newer version (schema {error.schema}, this version reads {SCHEMA})",
             "update tfio-campaign, or use another folder: campaign_dir=…",
         ) from error
     if record and (cell := record["cell"]["id"]) != path.parent.name:
-        raise DamagedRecordError(f"{path} is damaged: it is the record of the cell {cell}", _CURE)
+        raise DamagedRecordError(f"{path} is damaged: it is the record of another cell, {cell}", _CURE)
     return record
 
 
 def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
-    """Return the record and None; if it cannot be used, None and the error message; if there is none, None twice."""
+    """Return the record in a file, or None if there is no such file; the second value is None.
+
+    If the record cannot be used, the first value is None and the second value is the error message.
+    """
     try:
         return read_record(path), None
     except RecordError as error:
@@ -63,7 +69,7 @@ def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
 
 
 def record_stamp(path: Path) -> files.Stamp | None:
-    """Return the stamp of a record; None if it cannot be opened."""
+    """Return the stamp (size, times, inode) of a record file, or None if the file cannot be opened."""
     try:
         return files.file_stamp(path)
     except OSError:
@@ -71,13 +77,16 @@ def record_stamp(path: Path) -> files.Stamp | None:
 
 
 def _read_file(path: Path, *, retry: bool = True) -> Record | None:
-    """Return the content of a record, None if there is none; `retry` if an NFS client's cache may be old."""
+    """Return the content of a record file, or None if there is no file.
+
+    With `retry`, try again after an NFS client has been made to renew its cache.
+    """
     try:
         return reading.read_json(path, Record, SCHEMA)
     except OSError as error:
         if retry and error.errno in (errno.ENOENT, errno.ESTALE):
             for folder in (path.parent.parent, path.parent):
-                # Makes an NFS client ask whether another node has made or replaced it.
+                # Opening a folder makes an NFS client ask the server for files that another node has written there.
                 with contextlib.suppress(OSError):
                     os.scandir(folder).close()
             return _read_file(path, retry=False)
@@ -88,10 +97,11 @@ def _read_file(path: Path, *, retry: bool = True) -> Record | None:
 
 
 def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:
-    """Write a record, whole and durably.
+    """Write a record atomically and durably.
 
-    Waits at most `patience_s` for a file system that is full, read-only or away: the measured values are only in
-    memory. The campaign folder is not created. Before each try `check` may raise an error to end the waiting.
+    If the file system is full, read-only or unreachable, try again for at most `patience_s`, because the measured
+    values exist only in memory. Before each try, `check` may raise an error to end the waiting. The campaign folder
+    must exist.
     """
 
     def put() -> None:
@@ -103,7 +113,7 @@ def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Cal
 
 
 def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
-    """Return the record of a cell that has no run yet."""
+    """Return a new record of a cell, without runs."""
     benchmark = registry.benchmark_of(cell.settings)
     figure = benchmark.figure_of(cell.settings["benchmark"])
     return {
@@ -133,9 +143,10 @@ def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -
 def begin_run(
     record: Record, role: Role, token: str, added: ReasonOfAddedRun | None = None, pair: int | None = None
 ) -> Run:
-    """Append a run that starts now to a record and return it; `token` identifies the submission.
+    """Append a run that starts now to a record, and return the run.
 
-    `added`: why the campaign adds the run (`jobs.judging.stopping.reason_to_add`); `pair`: the number of its pair
+    `token` identifies the submission. `added` is the reason why the campaign adds the run
+    (`jobs.judging.stopping.reason_to_add`). `pair` is the number of the pair of runs to which the run belongs
     (`jobs.judging.stopping`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
@@ -151,7 +162,7 @@ def begin_run(
 
 
 def fail_open_runs(record: Record, end: End) -> None:
-    """Mark runs as failed that are still open after the end of their worker."""
+    """Mark the runs of a record as failed that were still running when their worker ended."""
     for run in record["runs"]:
         if run["status"] == "running":
             run["status"], run["end"] = "failed", end

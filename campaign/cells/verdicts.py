@@ -1,9 +1,9 @@
-"""Judge the records of a campaign folder when they are read, and cache summaries of them (``summaries.json``).
+"""Judge the records of a campaign folder when they are read, and cache summaries of the records (``summaries.json``).
 
-Records have no verdicts. The summaries are a cache: to judge 10,000 records takes seconds, and few of them change
-between two commands. A summary is valid only if none of its inputs has changed: the record and all baselines (by their
-stamps), the terms of the cell and of the baselines, and the source of this program. If the file is damaged, the records
-are read instead.
+Records contain no verdicts. Judging 10,000 records takes seconds, and few records change between two commands, so
+summaries are cached. A summary is valid only if none of its inputs has changed: the record and all baselines (by their
+stamps), the terms of the cell and of the baselines, and the source code of this program. If ``summaries.json`` is
+damaged, the records are read instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jobs.model.record import ODD_FIGURES, Record, RecordedCall, Terms
 from jobs.system import files, untrusted
 from jobs.system.files import Stamp
 
-_CURE = "restore it, or redo=true"
+_CURE = "restore the record from a backup, or measure the cell again with redo=true"
 
 
 @contextmanager
@@ -46,9 +46,9 @@ def require_usable(path: Path) -> Iterator[None]:
 
 
 class Verdicts:
-    """The judge of the records of one campaign folder (`jobs.judging.judge`); it reads the baselines once.
+    """Judges the records of one campaign folder (`jobs.judging.judge`), and reads the baselines only once.
 
-    `requests`: by default those in ``campaign.json``.
+    `requests` are the requests of the campaign, by default the requests in ``campaign.json``.
     """
 
     def __init__(
@@ -63,7 +63,10 @@ class Verdicts:
         self._judge = CampaignJudge(all_requests, self._baselines(), terms, cells)
 
     def judged(self, recorded: Record) -> Record:
-        """Return a record with its verdicts; raises DamagedRecordError if it cannot be judged or contradicts itself."""
+        """Return a record with the verdicts on its runs and its cell.
+
+        Raises DamagedRecordError if the record cannot be judged or contradicts itself.
+        """
         try:
             return self._judge.judged(recorded)
         except UnusableRecordError as error:
@@ -71,11 +74,14 @@ class Verdicts:
             raise record.DamagedRecordError(f"{path} is damaged: it {error}", _CURE) from error
 
     def bound(self, recorded: Record) -> Bound | None:
-        """Return what limits the speed of a judged cell; None for a baseline, or if its runs do not show it."""
+        """Return what limits the speed of a judged cell, or None for a baseline or if the runs do not show a limit."""
         return self._judge.bound(recorded)
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
-        """Return the judged record and None; None and the error message if it cannot be used; None twice if none."""
+        """Return the judged record in a file, or None if there is no such file; the second value is None.
+
+        If the record cannot be used, the first value is None and the second value is the error message.
+        """
         try:
             recorded = record.read_record(path)
             return recorded and self.judged(recorded), None
@@ -84,12 +90,12 @@ class Verdicts:
 
     @property
     def peaks(self) -> Peaks:
-        """Return the peak speeds of the storages, from the baselines that are done."""
+        """Return the largest speeds of the storages, as measured by the finished baselines."""
         return self._judge.peaks
 
     @cached_property
     def stamps(self) -> dict[Path, files.Stamp | None]:
-        """Return the stamps of the baselines' records, taken before any of them is read."""
+        """Return the stamps of the baselines' record files, taken before the first of these files is read."""
         folders = self.folder.records.iterdir() if self.folder.records.is_dir() else ()
         paths = sorted(folder / "record.json" for folder in folders if peaks.is_baseline_id(folder.name))
         return {path: record.record_stamp(path) for path in paths}
@@ -102,30 +108,30 @@ class Verdicts:
 
 
 def _requests_of(folder: CampaignFolder) -> Iterator[RecordedCall]:
-    with suppress(CampaignError):  # without a usable campaign.json the terms in the records count
+    with suppress(CampaignError):  # without a usable campaign.json, each record is judged by its own terms
         yield from open_existing(folder.root)[1]["requests"]
 
 
 FILE = "summaries.json"
-FEWEST_NEW = 500  # new summaries before the file is written: making so many takes a quarter of a second
-# A file that was written more recently may be written again without another stamp.
+FEWEST_NEW = 500  # new summaries from which on the file is written; making 500 summaries takes a quarter of a second
+# Age from which the stamp of a file is reliable: a younger file may change again and still have the same stamp.
 _SETTLED_NS = 2 * 10**9
 _ROOMS = ("campaign", "jobs")
 
 
 class Summary(NamedTuple):
-    """A summary of a cell's judged record; the defaults stand for a cell without a record."""
+    """A summary of a cell's judged record; the default values describe a cell without a record."""
 
     state: CellState = CellState.PLANNED
     reason: str | None = None
-    token: str | None = None  # of the submission that wrote it
+    token: str | None = None  # token of the submission that wrote the record
     valid: Count = 0  # number of valid measured runs
     measured: Count = 0  # number of measured runs
-    emulated: tuple[Word, ...] = ()  # names of its emulated storages
+    emulated: tuple[Word, ...] = ()  # names of the cell's emulated storages
 
 
 class _Entry(NamedTuple):
-    """The summary of one cell, and its inputs."""
+    """The summary of one cell, and the inputs from which the summary was made."""
 
     stamp: Stamp
     terms: Word
@@ -133,7 +139,7 @@ class _Entry(NamedTuple):
 
 
 class _SummaryFile(TypedDict):
-    """The content of the file; `of` is a digest of the inputs that all summaries share."""
+    """The content of ``summaries.json``; `of` is a digest of the inputs that all summaries share."""
 
     of: Word
     cells: dict[Word, _Entry]
@@ -160,18 +166,21 @@ class Summaries:
         self._new: dict[str, Summary] = {}
 
     def of(self, cell: str) -> Summary | None:
-        """Return the summary of a cell's record if it is in the cache and still valid; else None."""
+        """Return the cached summary of a cell's record, or None if the cache has no valid summary."""
         entry = self._entries.get(cell)
         if entry is None or entry.stamp != self._stamps.get(cell) or entry.terms != self._terms_digest(cell):
             return None
         return entry.summary
 
     def remember(self, cell: str, summary: Summary) -> None:
-        """Add a new summary, made from the record after this object was made."""
+        """Add a new summary of a record that was read after this object was created."""
         self._new[cell] = summary
 
     def save(self) -> None:
-        """Write the file if enough summaries are new and the folder belongs to this user; write errors are ignored."""
+        """Write ``summaries.json`` if enough summaries are new and the folder belongs to this user.
+
+        Write errors are ignored, because the file is only a cache.
+        """
         if len(self._new) < FEWEST_NEW or not all(map(self._is_settled, self._baselines)):
             return
         valid_entries = {cell: self._entries[cell] for cell in self._stamps if cell in self._entries and self.of(cell)}
@@ -195,16 +204,16 @@ class Summaries:
         return content_of_file["cells"] if content_of_file["of"] == self._basis else {}
 
     def _is_settled(self, cell: str) -> bool:
-        """Return whether a record was written long enough ago that its stamp identifies it."""
+        """Return whether a record is old enough that its stamp identifies the content of the file."""
         stamp = self._stamps.get(cell)
         return stamp is not None and self._now_ns - max(stamp.modified_ns, stamp.changed_ns) >= _SETTLED_NS
 
     def _terms_digest(self, cell: str) -> str:
-        """Return a digest of the requested terms of a cell; empty if the terms in its record count."""
+        """Return a digest of the terms that a request sets for a cell; empty if the record's own terms apply."""
         terms: Terms | None = self._terms.get(cell)
         if terms is None:
             return ""
-        if id(terms) not in self._digests:  # one object for all cells of a request
+        if id(terms) not in self._digests:  # all cells of a request share one object
             self._digests[id(terms)] = _hash_json(terms)
         return self._digests[id(terms)]
 
@@ -215,9 +224,9 @@ def _hash_json(value: object) -> str:
 
 @cache
 def _program_state() -> list[tuple[str, int, int]]:
-    """Return name, size and time of each module of this program, because another version may judge differently.
+    """Return path, size and time of each module of this program, because another version may judge differently.
 
-    They are taken once: this process does not run modules that are changed on disk later.
+    The result is cached, because this process keeps its loaded modules even if files change on disk later.
     """
     top = Path(__file__).parents[2]
     modules = sorted(path for room in _ROOMS for path in (top / room).rglob("*.py"))

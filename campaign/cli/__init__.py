@@ -1,1 +1,1 @@
-"""Run the verbs of the command line; `campaign.__main__` names the function of each verb."""
+"""Run the verbs of `python -m campaign`, one module for each verb; `campaign.__main__` calls their functions."""

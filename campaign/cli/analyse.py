@@ -1,6 +1,6 @@
-"""Run `report`, `verdicts` and `compare`: the analysis of records on disk, in a process of its own.
+"""Run the verbs `report`, `verdicts` and `compare` as `python -m analysis`, in a child process.
 
-pandas and matplotlib stay out of the front process.
+So the process that controls the campaign need not import pandas and matplotlib.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from campaign.errors import EnvironmentFaultError
 from jobs.model.codes import ExitCode
 from jobs.system.programs import python_command
 
-_ANSWERS = (0, 1)  # of an analysis that wrote its report: 1 where it left records out
+_ANSWERS = (0, 1)  # exit codes of an analysis that wrote its report; 1 means that it left out some records
 
 
 def make_report(argv: list[str]) -> int:
-    """Make tables, figures and the page again; return the exit code of the analysis."""
+    """Write tables, figures and report.html again from the records; return the exit code of the analysis."""
     parser = arguments.make_parser(
         "report", "Make tables, figures and report.html again, from the records on disk.", json=False
     )
@@ -30,7 +30,7 @@ def make_report(argv: list[str]) -> int:
         "--out",
         metavar="DIR",
         type=Path,
-        help="folder for report.html, figures/ and tables/ (default: the campaign's)",
+        help="folder for report.html, figures/ and tables/ (default: the campaign folder)",
     )
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
@@ -39,12 +39,12 @@ def make_report(argv: list[str]) -> int:
 
 
 def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False) -> int:
-    """Let the analysis write the report of a campaign folder, there or in `out`; return its exit code.
+    """Write the report of a campaign folder, into that folder or into `out`; return the exit code of the analysis.
 
-    `quiet`: nothing of it is printed but warnings of records that are left out, and errors.
+    With `quiet`, the analysis prints only errors, and warnings about records that it left out.
 
-    Raises EnvironmentFaultError where it ended without a new report.html and without an error of its own,
-    BrokenPipeError where the reader of what it prints has ended: the report is written by then.
+    Raises EnvironmentFaultError if the analysis ended without a new report.html and without an error message.
+    Raises BrokenPipeError if the program that reads the output of the analysis has ended; the report is complete then.
     """
     page = (out or campaign) / "report.html"
     before = record_stamp(page)
@@ -55,19 +55,20 @@ def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False
     if code > max(_ANSWERS) or (code in _ANSWERS and record_stamp(page) != before):
         return code
     end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-    cure = "fix what it says above, then: python -m campaign report"
+    cure = "fix the error that the analysis printed above, then run: python -m campaign report"
     raise EnvironmentFaultError(f"the analysis ended {end} and wrote no report", cure)
 
 
 def read_verdicts(campaign: Path) -> list[dict[str, Any]]:
-    """Return the verdicts on the papers' claims by the records of a campaign folder, as ``verdicts --json`` has them.
+    """Judge the papers' claims by the records of a campaign folder; return the verdicts as ``verdicts --json`` does.
 
-    Raises EnvironmentFaultError where the analysis gives none.
+    Raises EnvironmentFaultError if the analysis could not judge the claims.
     """
     words = python_command("-m", "analysis", "verdicts", str(campaign), "--json")
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in _ANSWERS:
-        raise EnvironmentFaultError("the claims could not be judged", "fix what it says above, then: verdicts")
+        cure = "fix the error that the analysis printed above, then run: python -m campaign verdicts"
+        raise EnvironmentFaultError("the claims could not be judged", cure)
     verdicts: list[dict[str, Any]] = msgspec.json.decode(done.stdout)
     return verdicts
 
@@ -83,5 +84,5 @@ def compare_campaigns(argv: list[str]) -> int:
 
 
 def run_analysis(*words: str, stdout: int | None = None) -> int:
-    """Run `python -m analysis` with these words and return its exit code; `stdout` as of `subprocess.run`."""
+    """Run `python -m analysis` with these arguments; return its exit code. `stdout` is passed to `subprocess.run`."""
     return subprocess.run(python_command("-m", "analysis", *words), stdout=stdout, check=False).returncode

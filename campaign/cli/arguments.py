@@ -1,4 +1,4 @@
-"""Parse what the verbs share: flags, the words of a campaign, the campaign folder, cells by a part of their ids."""
+"""Parse the arguments that several verbs share: flags, KEY=VALUE words, the campaign folder and names of cells."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from campaign.cells.verdicts import Verdicts
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"
-_ALL = "python -m campaign status --all lists them"
-_SHOWN = 10  # cells that an ambiguous name may mean
+_ALL = "python -m campaign status --all lists all cells"
+_SHOWN = 10  # an error message about an ambiguous name lists at most so many cells
 
 
 class CampaignParser(parser.ProgramParser):
-    """A parser whose errors are those of a campaign."""
+    """Parse a command line, and raise UsageError if the command line is wrong."""
 
     def refuse(self, message: str, hint: str) -> NoReturn:
         """Raise UsageError."""
@@ -32,20 +32,21 @@ class CampaignParser(parser.ProgramParser):
 
 
 def make_parser(verb: str, about: str, usage: str = "", *, json: bool, open_ended: bool = False) -> CampaignParser:
-    """Return the parser of a verb; `usage` are the words behind the verb, else argparse's."""
+    """Return the parser of a verb; `usage` replaces the usage line that argparse would write after the verb."""
     program = f"python -m campaign {verb}"
     made = CampaignParser(program, f"{program} {usage}" if usage else None, about, open_ended=open_ended)
     if json:
-        made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+        made.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     return made
 
 
 def take_options(
     verb: CampaignParser, argv: Sequence[str], flags: Collection[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options of an open-ended verb, and its other words, which describe a campaign.
+    """Return the options of a verb, and its other arguments, which describe a campaign.
 
-    Of the campaign's flags the verb takes `flags` and --config-dir; raises UsageError for others.
+    From the flags of `python -m campaign`, the verb accepts `flags`, --config-dir and --multirun.
+    Raises UsageError for any other flag.
     """
     options, rest = verb.parse_known_args(argv)
     legal = {*verb.flags, *command_line.CONFIG_DIR, *command_line.MULTIRUN, *flags}
@@ -55,8 +56,8 @@ def take_options(
     return options, rest
 
 
-def add_folder(verb: argparse.ArgumentParser, about: str = "the campaign's folder (default: results)") -> None:
-    """Add the argument of the campaign folder: a path, or ``campaign_dir=PATH`` as in the main command."""
+def add_folder(verb: argparse.ArgumentParser, about: str = "the campaign folder (default: results)") -> None:
+    """Add the argument for the campaign folder: a path, or ``campaign_dir=PATH`` as in the main command."""
     verb.add_argument(
         "campaign_dir",
         nargs="?",
@@ -67,21 +68,21 @@ def add_folder(verb: argparse.ArgumentParser, about: str = "the campaign's folde
 
 
 def split_cells_and_folder(words: Sequence[str]) -> tuple[list[str], Path]:
-    """Return the names of cells, and the campaign folder: the word that is a folder or a path."""
+    """Return the names of cells, and the campaign folder, which is the word that is a folder or a path."""
     places = [word for word in words if word.startswith(_PREFIX) or "/" in word or Path(word).expanduser().is_dir()]
     if len(places) > 1:
-        raise UsageError(f"one folder at a time: {', '.join(places)}", "give the command for each of them")
+        raise UsageError(f"several campaign folders are named: {', '.join(places)}", "run the command once per folder")
     folder = Path((places or [_DEFAULT])[0].removeprefix(_PREFIX)).expanduser()
     return [word for word in words if word not in places], folder
 
 
 def find_cells(folder: CampaignFolder, name: str) -> list[str]:
-    """Return the ids of the recorded cells that a name may mean, as `matching_ids` says."""
+    """Return the ids of the recorded cells that match a name by the rules of `matching_ids`."""
     return matching_ids(sorted(path.parent.name for path in folder.records.glob("*/record.json")), name)
 
 
 def read_one_record(folder: CampaignFolder, name: str) -> Record:
-    """Return the record of the one cell that a name means; raises UsageError for none or several."""
+    """Return the record of the cell that a name matches; raises UsageError if it matches no cell or several cells."""
     matches, ids = find_cells(folder, name), [path.name for path in folder.records.glob("*")]
     if not matches:
         raise UsageError(
@@ -90,19 +91,22 @@ def read_one_record(folder: CampaignFolder, name: str) -> Record:
         )
     if len(matches) > 1:
         more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
-        raise UsageError(f"'{name}' may be {len(matches)} cells", f"one of: {', '.join(matches[:_SHOWN])}{more}")
+        raise UsageError(f"'{name}' matches {len(matches)} cells", f"name one of: {', '.join(matches[:_SHOWN])}{more}")
     if (recorded := record.read_record(folder.record(matches[0]))) is None:
-        raise EnvironmentFaultError(f"{folder.record(matches[0])} is gone", "give the command again")
+        raise EnvironmentFaultError(f"{folder.record(matches[0])} was removed meanwhile", "run the command again")
     return recorded
 
 
 def read_judged_record(verdicts: Verdicts, name: str) -> Record:
-    """Return the record of the one cell that a name means, with its verdicts."""
+    """Return the record of the cell that a name matches, with the verdicts on its runs."""
     return verdicts.judged(read_one_record(verdicts.folder, name))
 
 
 def matching_ids(ids: Sequence[str], name: str) -> list[str]:
-    """Return the ids that a name may mean: a whole id, or all whose id, or the hash at its end, begins so."""
+    """Return the ids that match a name: the equal id, or else all ids that start with it or whose hash does.
+
+    The hash is the last part of an id, behind the last hyphen.
+    """
     if name in ids:
         return [name]
     return [cell for cell in ids if cell.startswith(name) or cell.rpartition("-")[2].startswith(name)]

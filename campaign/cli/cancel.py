@@ -1,4 +1,4 @@
-"""Run `cancel`: end the Slurm jobs of a campaign, and nothing else."""
+"""Run the verb `cancel`, which ends the Slurm jobs of a campaign and changes nothing else."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from campaign.slurm import client, scheduler
 from campaign.slurm.scheduler import Key, Task
 from campaign.worker.batch import Batch, last_workers, read_batches
 
-_IDS_A_CALL = 200  # a command line has its limits
-_WORDS = "the jobs of these cells alone (by the beginning of an id or hash); the folder (default: results)"
+_IDS_A_CALL = 200  # job ids in one call of scancel, because the length of a command line is limited
+_WORDS = "cancel only the jobs of these cells, named by the start of an id or hash; campaign folder (default: results)"
 _CHECKS = 6
 _CHECK_EACH_S = 1.0
 
 
 def main(argv: list[str]) -> int:
-    """Cancel the jobs of a campaign, or those of some cells; return the exit code."""
-    parser = arguments.make_parser("cancel", "Cancel the Slurm jobs of a campaign, and nothing else.", json=False)
+    """Cancel all jobs of a campaign, or the jobs of the named cells; return the exit code."""
+    parser = arguments.make_parser("cancel", "Cancel the Slurm jobs of a campaign; remove nothing.", json=False)
     parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
     cells, root = arguments.split_cells_and_folder(parser.parse_args(argv).words)
     folder = CampaignFolder(root.resolve())
@@ -37,9 +37,9 @@ def main(argv: list[str]) -> int:
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {count_noun(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
-            "scancel them by hand, or try again",
+            "run scancel for these jobs, or try again",
         )
-    remark = "what was measured is kept, and the same command continues from it"
+    remark = "measured runs are kept, and the command that started the campaign continues it"
     console.say(
         f"cancelled {count_noun(len(jobs), 'job')}; {remark if folder.marker.exists() else 'their folder is gone'}"
     )
@@ -49,16 +49,17 @@ def main(argv: list[str]) -> int:
 def _report_no_job(folder: CampaignFolder, whose: str) -> int:
     """Print that no job is left; return 1 if a worker runs on this machine, else 0."""
     if folder.is_worker_running():
-        console.say(f"no Slurm job of {whose} is left; a worker is running on this machine: Ctrl-C its front process")
+        where = "a worker is running on this machine: press Ctrl-C in the terminal where it was started"
+        console.say(f"no Slurm job of {whose} is left, but {where}")
         return 1
     console.say(f"no job of {whose} is left")
     return 0
 
 
 def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[Key] | None:
-    """Return the workers that have the named cells; None for all workers if no cell is named.
+    """Return the workers that measure the named cells. None means all workers, because no cell is named.
 
-    Raises UsageError if no job has such a cell, or if a job also has cells that are neither over nor named.
+    Raises UsageError if no job measures a named cell, or if a job also measures an unfinished cell that is not named.
     """
     if not words:
         return None
@@ -67,7 +68,7 @@ def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Seque
     for word in words:
         matches = arguments.matching_ids(sorted(workers), word)
         if not matches:
-            hint = f"`python -m campaign status` lists them; a folder that is gone: campaign_dir={word}"
+            hint = f"`python -m campaign status` lists the cells; if '{word}' is a removed folder: campaign_dir={word}"
             raise UsageError(f"no job of this campaign has a cell '{word}'", hint)
         cells.update(matches)
     for batch, index in {str(worker): worker for worker in map(workers.__getitem__, cells)}.values():
@@ -79,24 +80,24 @@ def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Seque
         if beside:
             raise UsageError(
                 f"the job of {batch.cells[index][0]} has other cells, too: {', '.join(beside)}",
-                "name them as well, or cancel the whole campaign; the same command then continues",
+                "name these cells too, or cancel the whole campaign and start it again with its command",
             )
     return {(str(batch.folder), index) for batch, index in map(workers.__getitem__, cells)}
 
 
 def cancel_jobs(folder: CampaignFolder, only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
-    """Cancel every job of a campaign that waits or runs, also one that seemed to be refused or over.
+    """Cancel every job of a campaign that waits or runs, even if the campaign recorded it as refused or ended.
 
-    With `only`, cancel the jobs of these workers. Returns the jobs to end, and those that still live.
+    With `only`, cancel only the jobs of these workers. Returns the jobs that were cancelled, and those still alive.
     """
     jobs = _live_jobs(folder, only)
     if jobs is None:
         raise SchedulerError(
-            "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
+            "Slurm does not answer: nothing was cancelled", "try again as soon as `squeue --me` works again"
         )
     for batch in read_batches(folder):
         if indices := [task.index for task in jobs if task.folder == str(batch.folder)]:
-            with suppress(OSError):  # a full disk keeps no job alive
+            with suppress(OSError):  # jobs are cancelled even if a full disk prevents this note
                 batch.save_cancelled(indices)
     for start in range(0, len(jobs), _IDS_A_CALL):
         client.ask_slurm("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
@@ -106,12 +107,15 @@ def cancel_jobs(folder: CampaignFolder, only: Collection[Key] | None = None) -> 
         left = left if live is None else live
         if not left:
             break
-        time.sleep(_CHECK_EACH_S)  # also for one that is about to end, so that `status` shows the end
+        time.sleep(_CHECK_EACH_S)  # wait for jobs that are ending, too, so that `status` shows them as ended
     return jobs, [task for task in left if task.state != "COMPLETING"]
 
 
 def _live_jobs(folder: CampaignFolder, only: Collection[Key] | None) -> list[Task] | None:
-    """Return the jobs that wait or run, by their working directories, even if the campaign folder was removed."""
+    """Return the waiting and running jobs of a campaign, or None if Slurm does not answer.
+
+    Jobs are recognized by their working directories, because the campaign folder may have been removed.
+    """
     listed = scheduler.list_tasks(())
     if listed is None:
         return None

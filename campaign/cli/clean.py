@@ -1,4 +1,4 @@
-"""Run `clean`: list what campaigns have made on storages, and remove it."""
+"""Run the verb `clean`, which lists the folders that campaigns have made on storages, and removes chosen folders."""
 
 from __future__ import annotations
 
@@ -27,24 +27,28 @@ from jobs.model.work import ListedItem, WorkList
 from jobs.parser import nearest_hint
 
 _ABOUT = """\
-List what campaigns have made: data sets, files of baselines, staged copies, snapshots that a cut run left. Looked at
-are the storages of the words (site=mysite, storage.root=/scratch/me; without words those of the default configuration)
-and of the records in campaign_dir. What is named (by its path, its folder's name or the start of it) is removed, with
---unused all that no record and no open job in campaign_dir reads; it asks first. A folder without our marker, or with
-files that are not ours, is left, and so is what a run holds a lock on. Objects in buckets are not looked at."""
-_OTHERS = "site=… or storage.root=… names others"
+List the folders that campaigns have made: data sets, files of baselines, staged copies, snapshots of interrupted runs.
+It searches the storages that the arguments name (site=mysite, storage.root=/scratch/me) or else those of the default
+configuration, and the storages of the records in campaign_dir. After a question it removes each folder that you name,
+by its path, its name or the start of its name. With --unused it removes every folder that no record and no open job in
+campaign_dir reads. It never removes a folder without the marker file of this tool, a folder with foreign files, or a
+folder that a run has locked. It does not search buckets."""
+_OTHERS = "site=… or storage.root=… names other storages"
 _HOUR_S, _DAY_H = 3600, 24
 
 
 def main(argv: list[str]) -> int:
-    """List what was made, or remove the named things; return 1 if something was left or the answer was no, else 0."""
+    """List the folders that campaigns have made, or remove the chosen folders.
+
+    Returns 1 if a chosen folder was not removed, else 0.
+    """
     usage = "[--json] [--unused] [--yes] [KEY=VALUE ...] [NAME ...]"
     parser = arguments.make_parser("clean", _ABOUT, usage, json=True, open_ended=True)
-    parser.add_argument("--unused", action="store_true", help="remove what no campaign in campaign_dir reads")
-    parser.add_argument("--yes", action="store_true", help="do not ask (also CAMPAIGN_YES=1)")
+    parser.add_argument("--unused", action="store_true", help="remove every folder that no record or job reads")
+    parser.add_argument("--yes", action="store_true", help="do not ask before removing; CAMPAIGN_YES=1 does the same")
     options, words = arguments.take_options(parser, argv)
     split = command_line.parse_command_line(words)
-    from campaign.config.collect import collect_points  # noqa: PLC0415 - Hydra is not on the way to clean --help
+    from campaign.config.collect import collect_points  # noqa: PLC0415 - clean --help starts faster without Hydra
 
     names = [word for word in split.overrides if "=" not in word]
     points = collect_points([*split.config_dir_flags, *(word for word in split.overrides if "=" in word)]) or []
@@ -56,7 +60,7 @@ def main(argv: list[str]) -> int:
     ]
     chosen = list(dict.fromkeys(chosen))
     if not options.json:
-        _print_table(chosen if names or options.unused else things, "is unused" if things else "was made")
+        _print_table(chosen if names or options.unused else things, "is unused" if things else "was made by a campaign")
     left = _remove(chosen, folder, sure=options.yes) if chosen else {}
     if options.json:
         console.show_json([_thing_as_json(each, chosen, left) for each in things])
@@ -66,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 
 def _roots_of_points(points: Sequence[Point]) -> Iterator[Path]:
-    """Yield the roots of the storages of the points and of their site."""
+    """Yield the root folders of the storages that the points use, and of all storages of their site."""
     for point in points:
         yield from _roots_of_settings(point)
         roots = (storage.get("root") for storage in point["site"]["storages"].values())
@@ -74,31 +78,31 @@ def _roots_of_points(points: Sequence[Point]) -> Iterator[Path]:
 
 
 def _roots_of_settings(settings: Settings) -> Iterator[Path]:
-    """Yield the roots of the storages that a cell reads from and saves to, if they are folders."""
+    """Yield the root folders of the storages that a cell reads from and saves to; skip buckets."""
     roots = (settings["storage"].get("root"), *checkpoint_targets.target_roots(settings))
     yield from (Path(root).expanduser() for root in roots if root and "://" not in root)
 
 
 def _roots_and_folders_in_use(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
-    """Return the roots of a campaign's storages, and the folders that its records and jobs read.
+    """Return the root folders of a campaign's storages, and the folders that are in use.
 
-    Data count as read if records or maps of copies name them, or if open jobs will read them.
+    A folder is in use if a record or a map of staged copies names it, or if an open job will read it.
     """
     roots, used = set[Path](), set[Path]()
     for path in folder.records.glob("*/record.json"):
         recorded, _ = record.read_or_fault(path)
         if recorded:
             used.update(_folders_of_data(recorded["dataset"]))
-            with suppress(*ODD_FIGURES, RuntimeError):  # settings of another shape, or without a home, name no place
+            with suppress(*ODD_FIGURES, RuntimeError):  # skip unreadable settings and an unknown home folder
                 roots.update(_roots_of_settings(recorded["cell"]["settings"]))
     for path in folder.staging.glob("*.json"):
-        with suppress(DatasetError):  # plan.json is no map
+        with suppress(DatasetError):  # plan.json lies in the same folder and is not a map of copies
             copies = staged_copies.load_map(path)
             roots.add(copies.root)
             used.add(copies.copies)
     for batch in read_batches(folder):
         for index in batch.open_workers():
-            with suppress(CampaignError):  # its front process was killed before it could submit
+            with suppress(CampaignError):  # no work list: the campaign process was killed before it submitted
                 work = read_file(batch.work_list(index), WorkList)
                 for item in (*work["cells"], *work.get("to_make", ())):
                     used.update(_folders_to_read(item))
@@ -119,25 +123,30 @@ def _folders_of_data(data: Data | None) -> Iterator[Path]:
 
 
 def _find_by_name(things: Sequence[MadeFolder], name: str) -> MadeFolder:
-    """Return the thing with this path, this folder name or this start of it; raises UsageError for none or several."""
+    """Return the folder with this path, this name or this start of its name.
+
+    Raises UsageError if no folder or several folders match.
+    """
     path = Path(name).expanduser().absolute()
     same = [each for each in things if path == each.path or name == each.path.name]
     same = same or [each for each in things if each.path.name.startswith(name)]
     if len(same) == 1:
         return same[0]
-    what = f"'{name}' may be {len(same)} things" if same else f"nothing that was made is called '{name}'"
+    what = f"'{name}' matches {len(same)} folders" if same else f"no campaign made a folder that is called '{name}'"
     paths = [str(each.path) for each in same or things]
-    raise UsageError(what, nearest_hint(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
+    raise UsageError(
+        what, nearest_hint(name, paths) if paths else f"campaigns made no folder on these storages; {_OTHERS}"
+    )
 
 
 def _remove(chosen: Sequence[MadeFolder], folder: CampaignFolder, *, sure: bool) -> dict[MadeFolder, str]:
-    """Ask, and remove; return the things that were left, each with the reason."""
+    """Ask the user, and remove the chosen folders; return the folders that were not removed, each with the reason."""
     size = sum(each.bytes for each in chosen) / 1e9
     answer = sure or console.ask_for_yes(f"remove {count_noun(len(chosen), 'folder')} of {size:,.2f} GB in all?")
     if answer is None:
-        raise UsageError("nothing is removed without a yes, and there is no terminal to ask on", "--yes")
+        raise UsageError("nothing was removed: there is no terminal to ask on", "--yes removes without a question")
     if not answer:
-        return dict.fromkeys(chosen, "the answer was no")
+        return dict.fromkeys(chosen, "you did not answer yes")
     reasons = {each: made_data.remove_made(each, folder.root) for each in chosen}
     left = {each: why for each, why in reasons.items() if why}
     gone = [each for each in chosen if each not in left]
@@ -147,7 +156,7 @@ def _remove(chosen: Sequence[MadeFolder], folder: CampaignFolder, *, sure: bool)
 
 def _print_table(things: Sequence[MadeFolder], what: str) -> None:
     if not things:
-        console.say(f"nothing {what} on these storages; {_OTHERS}")
+        console.say(f"no folder {what} on these storages; {_OTHERS}")
         return
     rows = [("made", "MB", "files", "age", "", "place")]
     for each in things:

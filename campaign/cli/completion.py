@@ -1,7 +1,8 @@
-"""Run `-sc`: the completion of bash and zsh. Hydra answers for keys and choices; verbs, flags and legal words are ours.
+"""Run the flag `-sc`: complete the command line in bash and zsh.
 
-Hydra's own script knows the file of a program alone, and neither `python -m campaign` nor a shell that has a completion
-of `python` already; so the scripts are ours, too.
+Hydra completes keys and choices of groups; this module completes verbs, flags and legal values. The shell scripts are
+our own, because Hydra's script completes only a program file. It does not work for `python -m campaign`, nor in a shell
+that already has a completion for `python`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _tfio_campaign() {
   local word=${line##*[[:space:]]}
   COMPREPLY=($(compgen -W "$(COMP_LINE=$line "${program[@]}" -sc query=bash 2> /dev/null)" -- "$word"))
   [[ ${COMPREPLY[0]} != *[=./] ]] || compopt -o nospace
-  # Bash replaces what follows the last = alone.
+  # Bash replaces only the part of a word behind its last =.
   [[ $COMP_WORDBREAKS != *=* ]] || COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*=}"}"}")
 }
 ! declare -F _completion_loader > /dev/null || _completion_loader python
@@ -70,14 +71,8 @@ _UNINSTALL = {
     '[[ -z $_tfio_before ]] || compdef "$_tfio_before" python python3\n'
     "unfunction _tfio_campaign; unset _tfio_before",
 }
-_NOT_CHOSEN = (
-    "hydra",
-    "declared",
-    "testbed",
-    "measure",
-    "paper",
-    "size",
-)  # or chosen with a plus, as those that follow
+# Hydra also offers these groups, but a user does not choose them, or chooses them with a plus as in _ADDED.
+_NOT_CHOSEN = ("hydra", "declared", "testbed", "measure", "paper", "size")
 _ADDED = [f"+{group}=" for group in ("paper", "size")]
 _CHOICE = re.compile(rf"\+?(?:{'|'.join(command_line.GROUPS)})=\w+")
 _FLAG = re.compile(r"(?<![\w-])--?\w[\w-]*")
@@ -85,11 +80,11 @@ _WORDS = re.compile(r"^ +\{?([a-z]+(?:[,|][a-z]+)+)\}?$", re.MULTILINE)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the script that installs or removes the completion of a shell, or the words that may follow a line."""
+    """Print the script that installs or removes the completion of a shell, or the completions of a command line."""
     action, _, shell = (*argv, "")[0].partition("=")
     if action not in ("install", "uninstall", "query") or shell not in _INSTALL:
-        cure = 'eval "$(tfio-campaign -sc install=bash)", or zsh; uninstall=… takes it away'
-        raise UsageError("-sc says how a shell completes words", cure)
+        cure = 'eval "$(tfio-campaign -sc install=bash)", or zsh; uninstall=… removes the completion'
+        raise UsageError("-sc takes install=SHELL, uninstall=SHELL or query=SHELL, SHELL is bash or zsh", cure)
     if action == "query":
         console.show_lines("\n".join(words_that_may_follow(os.environ.get("COMP_LINE", ""))))
     else:
@@ -109,7 +104,7 @@ def words_that_may_follow(line: str) -> list[str]:
 
 
 def _possible_words(before: Sequence[str], word: str) -> Iterator[str]:
-    """Yield words that may follow, also some that do not begin with `word`."""
+    """Yield words that may follow the words `before`; some do not begin with `word`, and the caller drops them."""
     verb = before[0] if before and before[0] in VERBS else ""
     shown = _read_help(verb) if verb else ""
     if word.startswith("-"):
@@ -126,18 +121,21 @@ def _possible_words(before: Sequence[str], word: str) -> Iterator[str]:
 
 
 def _read_help(verb: str) -> str:
-    """Return the help of a verb, whose text names its flags and words."""
+    """Return the text of ``VERB --help``, from which flags and legal words are read."""
     command = python_command("-m", "campaign", verb, "--help")
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def _keys_and_choices(before: Sequence[str], word: str) -> Iterator[str]:
-    """Yield the keys that begin with a word, or the values of its key; of ``storage=hdd,s`` the last is completed."""
-    from campaign.config import composer, reference  # noqa: PLC0415 - brings Hydra with it
+    """Yield the keys that begin with a word, or, behind its =, the values of the key.
+
+    In a list of values, as in ``storage=hdd,s``, the last value is completed.
+    """
+    from campaign.config import composer, reference  # noqa: PLC0415 - both import Hydra, which is slow
 
     key, equals, values = word.partition("=")
     first = f"{key}={values[: values.rfind(',') + 1]}" if equals else ""
-    choices = [each for each in before if _CHOICE.fullmatch(each)]  # they decide which keys there are
+    choices = [each for each in before if _CHOICE.fullmatch(each)]  # the chosen groups decide which keys exist
     line = " ".join(["tfio-campaign", *choices, f"{key}{equals}{word.removeprefix(first)}" if equals else word])
     printed = io.StringIO()
     os.environ["COMP_LINE"] = line

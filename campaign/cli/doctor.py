@@ -1,4 +1,4 @@
-"""Run `doctor`: report whether this machine or cluster can measure, and prove what it measures."""
+"""Run the verb `doctor`: report whether this machine or cluster can run a campaign and prove its measurements."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from jobs.model.settings import Node
 from jobs.objects.address import storage_of
 from jobs.system.clock import utc_now
 
-_ABOUT = "Report whether this machine can measure, and prove what it measures."
+_ABOUT = "Report whether this machine can run a campaign and prove its measurements."
 
 
 def main(argv: list[str]) -> int:
-    """Print the findings; return exit code 3 if one forbids a campaign, else 0."""
-    usage = "[--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
+    """Print the findings about this machine; return exit code 3 if a finding forbids a campaign, else 0."""
+    usage = "[--json] [KEY=VALUE ...]     the arguments of a campaign, for example storage.root=/scratch"
     parser = arguments.make_parser("doctor", _ABOUT, usage, json=True, open_ended=True)
     options, words = arguments.take_options(parser, argv)
-    from campaign.config.collect import collect_points  # noqa: PLC0415 - Hydra is not on the way to doctor --help
+    from campaign.config.collect import collect_points  # noqa: PLC0415 - doctor --help starts faster without Hydra
 
     points = collect_points(words) or []
     cells, conduct = make_cells(points)
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[NodeFinding]:
-    """Yield the findings one after the other; nodes of a cluster are examined by a job."""
+    """Yield each finding as soon as it is known; a Slurm job examines the nodes of a cluster."""
     storages, on_nodes = _storages_of_grid(points), choose_cluster(cells, conduct) == "slurm"
     root = Path(conduct["campaign_dir"]).expanduser()
     yield doctor_node.check_python()
@@ -62,9 +62,10 @@ def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -
 
 
 def _storages_of_grid(points: list[Point]) -> list[Node]:
-    """Return the storages of the grid, each once, with `nodes`, the most ranks that read there.
+    """Return each storage of the grid once, with the keys ``cold`` and ``nodes``.
 
-    ``cold`` says whether a cell asks that its files are not in memory.
+    ``cold`` is true if a cell reads the storage with a cold page cache. ``nodes`` is the largest number of nodes that
+    use the storage in one run.
     """
     storages: dict[tuple[str, str | None], Node] = {}
     for point in points:
@@ -80,7 +81,7 @@ def _storages_of_grid(points: list[Point]) -> list[Node]:
 
 
 def _storage_of_side(side: Node) -> Node:
-    """Return the storage of one side of a checkpoint target."""
+    """Return the storage behind one side of a checkpoint target; a side with a URL is a bucket."""
     return {"name": side["name"], "kind": "s3", **storage_of(side["root"])} if "://" in side["root"] else side
 
 

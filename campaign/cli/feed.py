@@ -1,4 +1,4 @@
-"""`python -m campaign feed storage=… accelerator=…`: how many accelerators a storage feeds."""
+"""Run the verb `feed`: find how many accelerators a storage can supply with data."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from jobs.model.conduct import Point
 from jobs.model.declared import declared_settings
 from jobs.model.settings import flat_items
 
-_ABOUT = """Find how many accelerators a storage feeds: they are emulated, read what their definition says, and each
-must compute for the share of the time that it says. The largest number that passes in every run and the next one are
-run five times, cold and proved; the same with batches from memory, and with data in memory, say whether the client is
-the limit. conf/accelerator has the definitions; one of your own: accelerator=own accelerator.sample_bytes=…
-accelerator.batch=… accelerator.step_s=…"""
+_ABOUT = """Find how many accelerators a storage can supply with data. The accelerators are emulated: they read samples
+as their definition says, and each must compute for at least the share of the time that its definition demands. The
+largest number that passes in every run, and the next number, are run five times, with a page cache that is proved cold.
+Runs with batches from memory, and with the data in memory, show whether the client is the limit. The definitions are in
+conf/accelerator. To define your own: accelerator=own accelerator.sample_bytes=… accelerator.batch=…
+accelerator.step_s=…"""
 _USAGE = "storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]"
 _RUNS, _MOST, _BASELINE_RUNS, _FILE_MB = 5, 1024, 3, 400
 _EXAMPLE = "storage=/scratch/me accelerator=unet3d_h100"
 _SET_HERE = ("benchmark", "dataset", "cache", "benchmark.source", "benchmark.accelerators", "runs", "warmup_runs",
              "min_valid_runs", "redo", "detach", "until_spread")  # fmt: skip
 _OF_FEED = ("accelerator", "dataset", "benchmark", "threads", "prefetch", "iterations", "nodes", "batch_size", "seed")
-_NAMED = ("storage=", "accelerator=")  # an answer has their names in any case
+_NAMED = ("storage=", "accelerator=")  # settings that every answer names, even if they have only one value
 
 
 def main(argv: Sequence[str]) -> int:
-    """Search and print; exit code 0 if every search came to its end."""
+    """Search on each storage for each accelerator, and print the answers; return 0 if every search finished."""
     options, words = _parsed(argv)
     targets = [_target(point, words) for point in collect_points(_words_of_feed(words)) or []]
-    plan = run.plan_points([target.point for target in targets])  # refuses what cannot be
+    plan = run.plan_points([target.point for target in targets])  # raises UsageError for impossible settings
     cells = [entry.cell for entry in plan.entries]
     choose_cluster(cells, plan.conduct)
     for line in run.notices_before_run(cells, CommandLine(tuple(words))):
@@ -59,15 +60,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str]) -> int:
-    """Measure the storages, search for each target, print its answer, and report all cells."""
+    """Measure each storage alone, search for each target, print the answers, and write the report."""
     _measure_baselines(targets, words, options.most)
     for target in targets:
         console.say(_describe_costs(target, options.runs))
         if target.most_accelerators() < 1:
             raise UsageError(
-                f"{target.name}: the free space of {target.storage} is not enough for"
+                f"{target.name}: the free space of {target.storage} is too small for the data of"
                 f" {target.steps} steps of one accelerator",
-                "iterations=… takes fewer steps; or free some space",
+                "set fewer steps with iterations=…, or free some space",
             )
     if not run.may_start(sure=options.yes):
         return 1
@@ -94,17 +95,18 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = arguments.make_parser("feed", _ABOUT, _USAGE, json=True)
     add = parser.add_argument
-    add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs at the edge (5)")
+    add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs of the largest number (5)")
     add("--most", type=int, choices=range(1, 4097), metavar="N", default=_MOST, help="accelerators per node at most")
     add("--yes", action="store_true", help="start without a question")
-    add("--dry-run", action="store_true", help="say what one accelerator needs and start nothing")
-    add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign: nodes=2 benchmark.engine=tf")
+    add("--dry-run", action="store_true", help="print what one accelerator needs, and start nothing")
+    add("words", nargs="*", metavar="KEY=VALUE", help="settings of the campaign: nodes=2 benchmark.engine=tf")
     options = parser.parse_intermixed_args(argv)
     keys = {word.partition("=")[0].lstrip("+") for word in options.words}
     if odd := [word for word in options.words if "=" not in word]:
         raise UsageError(f"'{odd[0]}' is neither an option nor KEY=VALUE", _EXAMPLE)
     if clash := keys.intersection(_SET_HERE):
-        raise UsageError(f"{min(clash)}=…: `feed` itself sets that", "leave it out; --runs N sets the runs at the edge")
+        cure = "leave it out; --runs N sets the runs of the largest number of accelerators"
+        raise UsageError(f"{min(clash)}=…: `feed` itself sets that", cure)
     if lacks := [key for key in ("storage", "accelerator") if not any(key == each.partition(".")[0] for each in keys)]:
         raise UsageError(f"feed: no {lacks[0]} is named", f"feed {_EXAMPLE}")
     return options, options.words if "campaign_dir" in keys else ["campaign_dir=feed", *options.words]
@@ -131,7 +133,8 @@ def _words_of_baseline(words: Sequence[str]) -> list[str]:
 def _target(point: Point, words: Sequence[str]) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
-        raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
+        cure = "choose one that reads samples, as accelerator=unet3d_h100, or define your own with accelerator=own"
+        raise UsageError(f"accelerator={name} has no definition of what it reads", cure)
     words_here = {word: override_of_point(point, word) for word in _words_of_feed(words)}
     swept = [here for word, here in words_here.items() if here != word and not word.startswith(_NAMED)]
     target = Target(point, [*words_here.values()], " ".join(swept))
@@ -140,7 +143,10 @@ def _target(point: Point, words: Sequence[str]) -> Target:
 
 
 def override_of_point(point: Point, word: str) -> str:
-    """Return of a word with several values the one of this point: a probe is one cell."""
+    """Replace the list of values in an override ``key=a,b`` by the value that this point has.
+
+    A probe is one cell, so its command must name one value.
+    """
     key, _, values = word.partition("=")
     settings = dict(flat_items(point))
     chosen = {str(settings.get(name)) for name in (key, f"{key}.name", f"{key}.root")}
@@ -148,7 +154,7 @@ def override_of_point(point: Point, word: str) -> str:
 
 
 def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: int) -> None:
-    """Measure the storages alone, and size the data by what they give."""
+    """Measure the bandwidth of each storage alone, and choose the size of the data by this bandwidth."""
     of_baseline = _words_of_baseline(words)
     plan = run.plan_points(collect_points(of_baseline) or [])
     plan = run_cells(plan, of_baseline) if plan.to_do else plan
@@ -165,7 +171,7 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: in
 
 
 def _describe_costs(target: Target, runs: int) -> str:
-    """Return what an accelerator needs, and the bytes and runs of the search."""
+    """Describe in one line the MB/s that an accelerator needs, and the data and the runs that the search needs."""
     own, data, demand = target.accelerator, target.point["dataset"], target.demand_mb_per_s
     made = sum(thing.bytes for thing in missing_data(target.plan(Setup(1), 1).to_do))
     words = (

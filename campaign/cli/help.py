@@ -1,4 +1,4 @@
-"""Run `help` and `--help`, from declarations and files, without starting Hydra."""
+"""Run `help` and `--help`. The texts come from declarations and YAML files, because Hydra starts slowly."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from jobs.model.codes import ExitCode
 from jobs.parser import nearest_hint
 
 _USAGE = """\
-How fast does this storage feed TensorFlow, and can the number be believed?
+Measure how fast TensorFlow reads from a storage, and prove each number.
 python -m campaign [KEY=VALUE[,VALUE...] ...]   measure a grid
 python -m campaign VERB ...                     each verb has --help"""
 _MEASURE = {
-    "threads=1,2,4 storage=/mnt/a": "a grid; what is recorded is not measured again",
-    "+paper=fig4 +size=smoke": "a figure's recipe, small (help recipes)",
-    "--dry-run | --yes | --only ID": "start nothing | ask nothing | some cells alone",
-    "--json | --version": "results for programs | which version this is",
-    "--config-dir | --hydra-help": "your own sites, recipes, ... | Hydra's flags",
+    "threads=1,2,4 storage=/mnt/a": "measures a grid; recorded cells are not repeated",
+    "+paper=fig4 +size=smoke": "measures a figure in minutes (see help recipes)",
+    "--dry-run | --yes | --only ID": "start nothing | ask nothing | only these cells",
+    "--json | --version": "print JSON on stdout | print the version",
+    "--config-dir | --hydra-help": "folder of your own settings | flags of Hydra",
 }
 _WIDTH = max(map(len, _MEASURE))
 _TOPICS = ("recipes", "keys")
@@ -35,7 +35,7 @@ _ALL = "python -m campaign help keys lists all keys"
 
 
 def main(argv: list[str]) -> int:
-    """Print the overview, or the help on a key, a group, ``recipes`` or ``keys``; return 0."""
+    """Print the overview of all verbs, or the help on a key, a group, ``recipes`` or ``keys``; return 0."""
     topics = [word for word in argv if word not in ("-h", "--help")]
     lines = itertools.chain.from_iterable(map(_help_on, topics)) if {*topics} - {"help"} else _overview()
     print("\n".join(_fold_lines(lines, shutil.get_terminal_size((120, 24)).columns)).strip("\n"))
@@ -53,8 +53,8 @@ def _overview() -> Iterator[str]:
 
 
 def _help_on(word: str) -> Iterator[str]:
-    """Yield the help on a word; raises UsageError if there is no such thing."""
-    reference = importlib.import_module("campaign.config.reference")  # as fast as can be without it
+    """Yield the help on a key, group, verb or topic; raises UsageError if no help exists."""
+    reference = importlib.import_module("campaign.config.reference")  # imported late: the overview needs no reference
     word = word.lstrip("+").partition("=")[0]
     own = _choices_of_groups()
     if word in ("recipes", "paper"):
@@ -74,12 +74,15 @@ def _help_on(word: str) -> Iterator[str]:
 
 
 def _number_key(recipe: tuple[str, str]) -> list[object]:
-    """Return a key that sorts names by the numbers in them."""
+    """Return a sort key that orders recipe names by their numbers, so that fig10 follows fig9."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", recipe[0])]
 
 
 def _choices_of_groups() -> dict[str, dict[str, str]]:
-    """Return the choices of each group with their descriptions, also those of the user's own folder."""
+    """Return the choices of each group with their descriptions, including choices in the user's configuration folder.
+
+    The first comment line of a YAML file is the description of its choice.
+    """
     own = os.environ.get(CONFIG_DIR_VARIABLE)
     groups: dict[str, dict[str, str]] = {}
     for root in (files("conf"), *([Path(own)] if own and Path(own).is_dir() else [])):
@@ -94,7 +97,10 @@ def _choices_of_groups() -> dict[str, dict[str, str]]:
 
 
 def _fold_lines(texts: Iterable[str], width: int) -> Iterator[str]:
-    """Yield the lines of texts; a line that is too wide is folded below its comment, or below its second word."""
+    """Yield the lines of texts, and fold every line that is wider than `width`.
+
+    The folded part starts below the comment of the line, or below its second word.
+    """
     for line in itertools.chain.from_iterable(text.split("\n") for text in texts):
         below = re.match(r"[^#]*# |  \w+ +|\s*", line)
         indent = re.sub("[^#]", " ", below[0]) if below else ""

@@ -1,4 +1,4 @@
-"""`python -m campaign measure PATH`: what a storage gives, what TensorFlow gets of it, and what would help."""
+"""Run the verb `measure`: measure a storage by itself and under TensorFlow, and say what would help."""
 
 from __future__ import annotations
 
@@ -40,30 +40,34 @@ _USAGE = """\
 PATH [--data DIR] [KEY=VALUE[,VALUE...] ...] [--only CELL]
          [--dry-run] [--yes] [--json]"""
 _ABOUT = """\
-How fast does the storage of a folder feed TensorFlow? An ordinary campaign on it: what it gives by itself, one file
-from end to end and blocks at random places; what the pipeline reads of it, with 1, 4 and 16 threads; and the same with
-decoding (conf/measure has the recipe). It ends with one table and two sentences: how fast it feeds, what would help.
+Measure how fast TensorFlow can read from the storage of a folder. The verb runs an ordinary campaign (recipe:
+conf/measure). It first measures the storage by itself: one large file from end to end, then blocks at random places.
+Then TensorFlow's input pipeline reads image files with 1, 4 and 16 threads, without decoding and with decoding. At the
+end it prints one table and two sentences: how fast the storage feeds TensorFlow, and what would help.
 
   PATH         a folder on the storage, where you may write: 0.3 GB of
-               test files are made there once, and stay
-  KEY=VALUE    as of `python -m campaign`: threads=1,2,8, runs=3, …
+               test files are made there once, and stay there
+  KEY=VALUE    a setting of `python -m campaign`: threads=1,2,8, runs=3, …
 
-It says first how many bytes it reads and writes and how long that takes, and on a terminal it asks; --yes and
-CAMPAIGN_YES=1 do not ask. What is recorded is not measured again: the same command goes on after an interruption.
---dry-run prints the cells and their state and starts nothing. --json gives the table and the sentences to
-programs. Exit codes: those of `python -m campaign`."""
+Before the first run it prints how many bytes it reads and writes, and how long that takes. On a terminal it then asks
+whether to start, except with --yes or CAMPAIGN_YES=1. Recorded cells are not measured again, so the same command
+continues after an interruption. --dry-run prints the cells and their state, and starts nothing. --json prints the table
+and the sentences as JSON.
+
+Exit codes: see `python -m campaign --help`."""
 _DATA = "your own JPEG and PNG files on the same file system, which are never changed; default: made images"
 
-_PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # what PATH and DIR say
-_FILES, _SECONDS = 1024, 2.0  # images that a run reads; seconds of a run of random reads
+_PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # settings that PATH and --data DIR replace
+_FILES, _SECONDS = 1024, 2.0  # number of images that a run reads; seconds of a run of random reads
 _IN_MEMORY = ("tmpfs", "ramfs")
-_NAME_LENGTH = 28  # of at most 32
-_FAST, _SLOW = 100.0, 10.0  # MB/s, for which the time is told beforehand
-_RUN_S, _START_S, _IMAGES_PER_S = 1.5, 20.0, 200.0  # of a run beside its reads; once; decoded by one processor
+_NAME_LENGTH = 28  # characters of a storage name made from a path; names may have 32
+_FAST, _SLOW = 100.0, 10.0  # bandwidths in MB/s, for which the expected time is printed
+# Seconds of a run beside its reads; seconds to start the campaign; images that one processor decodes per second.
+_RUN_S, _START_S, _IMAGES_PER_S = 1.5, 20.0, 200.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure the storage of a folder; the exit code is that of the campaign."""
+    """Measure the storage of a folder; return the exit code of the campaign."""
     parser = arguments.make_parser("measure", _ABOUT, _USAGE, json=False, open_ended=True)
     parser.add_argument("--data", metavar="DIR", help=_DATA)
     options, rest = arguments.take_options(parser, argv, command_line.FLAGS)
@@ -76,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     rest.remove(named[0])
     split = replace(split, overrides=tuple(word for word in split.overrides if word not in named))
     if others := [word for word in split.overrides if word.startswith("benchmark=")]:
-        raise UsageError(f"{others[0]}: measure has its own benchmarks, baseline and micro", "leave it out")
+        raise UsageError(f"{others[0]}: measure has its own benchmarks, baseline and micro", "leave this word out")
     if clash := [word for word in split.overrides if word.startswith(_PLACE)]:
         raise UsageError(f"{clash[0]}: PATH says where the storage is, and --data where images are", "leave it out")
     sizes = _sizes(data) if data else []
@@ -87,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     console.say(words)
     if no_room and not split.dry_run:
         raise EnvironmentFaultError(
-            no_room, "free some, name another folder, or lower benchmark.file_mb or dataset.files"
+            no_room, "free some space, name another folder, or lower benchmark.file_mb or dataset.files"
         )
     if planned.to_do and not run.may_start(sure=split.dry_run or split.assume_yes):
         return 1
@@ -96,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _without_tensorflow(planned: Plan) -> Plan:
-    """Return the plan without the pipeline where TensorFlow is not installed, and say so."""
+    """Remove the cells that need TensorFlow from the plan, and print a note, if TensorFlow is not installed."""
     settings = [entry.cell.settings for entry in planned.entries]
     alone = tuple(entry for entry in planned.entries if not registry.benchmarks_with_tensorflow([entry.cell.settings]))
     if not alone or len(alone) == len(settings) or has_tensorflow():
@@ -107,7 +111,7 @@ def _without_tensorflow(planned: Plan) -> Plan:
 
 
 def _path(named: Sequence[str], data: Path | None) -> Path:
-    """Return the folder that is measured."""
+    """Return the folder whose storage is measured; raises an error if the folder is not suitable."""
     if len(named) != 1:
         which = f"not {len(named)}: {', '.join(named)}" if named else "and none is named"
         raise UsageError(f"measure takes one folder, {which}", "python -m campaign measure /scratch/me")
@@ -116,12 +120,14 @@ def _path(named: Sequence[str], data: Path | None) -> Path:
         cure = "name a folder on the same storage where you may write; --data DIR may be read-only"
         raise EnvironmentFaultError(f"{path} is not writable for you, and test files must be made there", cure)
     if (kind := mount_of(path).fstype) in _IN_MEMORY:
-        raise EnvironmentFaultError(f"{path} lies in memory ({kind}), and is never cold", "name a folder on a device")
+        why = f"{path} lies in memory ({kind}), so its files can never be read from a device"
+        raise EnvironmentFaultError(why, "name a folder on a disk or a network file system")
     if data and device_number(data) != device_number(path):
-        cure = f"name a folder of that file system as PATH: what {path} gives says nothing of it"
+        cure = f"name a folder on the file system of {data} as PATH: both must be on the measured storage"
         raise UsageError(f"{data} lies on another file system than {path}", cure)
     if data and path.is_relative_to(data):
-        raise UsageError(f"{path} lies in the images {data}, and test files are made there", "name a folder beside it")
+        why = f"{path} lies in the images {data}, and test files would be made among your images"
+        raise UsageError(why, f"name a folder outside {data}")
     return path
 
 
@@ -136,7 +142,10 @@ def _folder(text: str, what: str) -> Path:
 
 
 def _points(path: Path, data: Path | None, split: command_line.CommandLine, images: int) -> list[Point]:
-    """Compose the recipes on the storage of a folder; a run may read at most `images` images of the user."""
+    """Return the points of the recipes in conf/measure, on the storage of the folder `path`.
+
+    If the user has fewer `images` than a run reads by default, a run reads all of them once.
+    """
     name = re.sub(r"[^A-Za-z0-9]+", "_", str(path)).strip("_")[-_NAME_LENGTH:].strip("_") or "root"
     where = [f"storage.name={name}", f"storage.root={quote_literally(str(path))}"]
     if data:
@@ -157,9 +166,10 @@ def _points(path: Path, data: Path | None, split: command_line.CommandLine, imag
 
 
 def _random(storage: Sequence[Point], pipeline: Sequence[Point]) -> list[Point]:
-    """Return random reads of blocks as large as the files, by the readers of the pipeline and by twice the most.
+    """Return points that read random blocks of the files' size, with each number of threads of the pipeline.
 
-    What twice the readers get tells a storage that has no more to give from one that is slow to answer.
+    One more point has twice the largest number of threads. Its bandwidth shows whether the storage has reached its
+    maximum or is only slow to answer each read.
     """
     threads = sorted({point["threads"] for point in pipeline})
     changed = {"access": "random_read", "seconds_max": _SECONDS}
@@ -171,7 +181,10 @@ def _random(storage: Sequence[Point], pipeline: Sequence[Point]) -> list[Point]:
 
 
 def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
-    """Return what the campaign takes, bytes at most and minutes, and why there is no room for it, empty if there is."""
+    """Return one line with the bytes and the minutes that the campaign takes, and an error if the disk is too full.
+
+    The error is empty if the free space suffices.
+    """
     todo, mean = planned.to_do, statistics.fmean(sizes) if sizes else None
     if not todo:
         return f"{count_noun(len(planned.entries), 'cell')}, 0 to run", ""
@@ -195,7 +208,10 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
 
 
 def _reads(entry: PlannedCell, mean: float | None) -> tuple[int, float]:
-    """Return how many images a run reads, and bytes at most; random reads read no block twice."""
+    """Return how many images a run reads, and the largest number of bytes that it can read.
+
+    A baseline run reads at most its file, because random reads read no block twice.
+    """
     settings = entry.cell.settings
     if "file_mb" in settings["benchmark"]:
         return 0, float(settings["benchmark"]["file_mb"] * 1e6)
@@ -206,7 +222,7 @@ def _reads(entry: PlannedCell, mean: float | None) -> tuple[int, float]:
 
 
 def _sizes(folder: Path) -> list[int]:
-    """Return the sizes of the images of a folder, of as many as a run reads."""
+    """Return the sizes of the images in a folder, at most of as many images as a run reads."""
     images = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
     images = (image for image in images if image.name.lower().endswith(IMAGE_SUFFIXES))
     return [image.lstat().st_size for image in itertools.islice(images, _FILES)]
@@ -214,15 +230,15 @@ def _sizes(folder: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A cell as the table has it."""
+    """One row of the table: a cell with its bandwidth."""
 
-    place: int  # of its kind, in the table
+    place: int  # index into `_KINDS`
     threads: int
     entry: PlannedCell
     record: Record | None
     bound: Bound | None
-    rates: tuple[float, ...]  # MB/s of the runs that count
-    images: float | None  # images/s
+    rates: tuple[float, ...]  # MB/s of the valid runs
+    images: float | None  # images/s, median of the valid runs
 
     @property
     def mb_per_s(self) -> float | None:
@@ -231,21 +247,21 @@ class _Row:
 
 _HEADS = ("", "threads", "MB/s", "min to max", "images/s", "of storage", "price", "bound by")
 _ABOUT_COLUMNS = (
-    "of storage: of random blocks by as many readers; price: what files that are only read lose to the framework, and"
-    " decoded ones to decoding"
+    "of storage: share of the MB/s of random blocks with as many threads; price: share of the MB/s that TensorFlow"
+    " costs (files, read only) or that decoding costs (files, decoded)"
 )
 _KINDS = ("one file, end to end", "random blocks", "files, read only", "files, decoded")
 _FILE, _RANDOM, _READ, _DECODED = range(len(_KINDS))
 
 
 def _rows(planned: Plan) -> tuple[list[_Row], dict[tuple[int, int], float]]:
-    """Return the rows of the table in their order, and the MB/s by kind and threads."""
+    """Return the sorted rows of the table, and the MB/s by kind and number of threads."""
     rows = sorted((_row(planned, entry) for entry in planned.entries), key=lambda row: (row.place, row.threads))
     return rows, {(row.place, row.threads): rate for row in rows if (rate := row.mb_per_s)}
 
 
 def _as_json(planned: Plan, path: Path) -> dict[str, Any]:
-    """Return what `_show` prints: the cells as the table has them, and the sentences."""
+    """Return the table and the sentences that `_show` prints, as plain values for ``--json``."""
     rows, known = _rows(planned)
     cells = [
         {
@@ -301,7 +317,7 @@ def _cells(row: _Row, known: Mapping[tuple[int, int], float]) -> tuple[str, ...]
 
 
 def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path: Path, campaign: Path) -> list[str]:
-    """Return how fast the storage feeds TensorFlow, and what would help."""
+    """Return two sentences: how fast TensorFlow reads from the storage, and what would make it faster."""
     best, read = (
         max((row for row in rows if row.place == place and row.mb_per_s), key=_rate, default=None)
         for place in (_DECODED, _READ)
@@ -309,17 +325,17 @@ def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], pat
     gives = max((rate for (place, _), rate in known.items() if place <= _RANDOM), default=None)
     if not best:
         alone = [f"{path} gives {gives:.4g} MB/s by itself."] if gives else []
-        return [*alone, "How fast it feeds TensorFlow is not known: no cell with decoding is done."]
+        return [*alone, "How fast the storage feeds TensorFlow is not known: no cell with decoding is done."]
     only = (
-        f"; files that are only read come at {_rate(read):.4g} MB/s ({count_noun(read.threads, 'thread')})"
+        f"; without decoding TensorFlow reads {_rate(read):.4g} MB/s ({count_noun(read.threads, 'thread')})"
         if read
         else ""
     )
-    itself = f", of {gives:.4g} MB/s that the storage gives by itself" if gives else ""
+    itself = f"; the storage by itself gives {gives:.4g} MB/s" if gives else ""
     served = best.record and (best.record["provenance"].get("emulated") or {}).get("storage")
     says = (
         f"{path}{' (emulated)' if served else ''} feeds TensorFlow with {best.images:.0f} images/s"
-        f" ({_rate(best):.4g} MB/s) at most, by {count_noun(best.threads, 'thread')}{only}{itself}."
+        f" ({_rate(best):.4g} MB/s) at most, with {count_noun(best.threads, 'thread')}{only}{itself}."
     )
     return [says, _help(best, campaign)]
 
@@ -335,5 +351,5 @@ def _help(best: _Row, campaign: Path) -> str:
     work = time_use(best.record) if best.record else None
     if best.bound and work and (helps := help_of(best.bound, work)):
         return f"What would help: {helps} ({best.bound}); {more} says more."
-    why = best.bound.words if best.bound else "it has no run with figures"
-    return f"What would help is not decided ({why}); {more} says what would tell."
+    why = best.bound.words if best.bound else "the cell has no run with figures"
+    return f"What would help is not decided ({why}); {more} prints the commands that would decide it."

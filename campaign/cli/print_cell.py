@@ -20,12 +20,15 @@ from jobs.model.results import ReasonOfAddedRun, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (
-    "not compared with others; cure: measure without them, or put the tolerance into the site's file (conf/site)"
+    "not compared with other cells; cure: measure without these settings, or put them into the site's file (conf/site)"
 )
 
 
 def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
-    """Print a judged record, of which `where` is the folder: its settings, its data, and every run with its checks."""
+    """Print the settings and the data of a judged record, and every run with its checks.
+
+    `where` is the folder of the cell.
+    """
     cell, data = recorded["cell"], recorded["dataset"]
     console.show(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     others = [f"{key}={value}" for key, value in non_default_settings(cell["settings"]).items()]
@@ -53,14 +56,14 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
 
 
 def _lines_on_trace(trace: Mapping[str, Any]) -> list[str]:
-    """Return the sources that a trace could not read, and the error of its file."""
+    """Return lines that name the sources that a trace could not read, and the error if its file was not written."""
     unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
     error = trace.get("error")
     return [f"not written: {error}", *unread] if error else unread
 
 
 def _lines_on_ranks(run: Run) -> list[str]:
-    """Return a line per rank: its work, when it began and ended after the start signal, and its clock's offset."""
+    """Return one line for each rank of a run: bytes read, start and end after the start signal, offset of its clock."""
     lines = []
     for each in run.get("ranks", []):
         own, (low, high) = each["figures"], each["clock_s"] or (0.0, 0.0)
@@ -72,18 +75,21 @@ def _lines_on_ranks(run: Run) -> list[str]:
             f" clock {low * 1e3:+.2f} to {high * 1e3:+.2f} ms"
         )
     if lines and not run["private_caches"]:
-        lines.append("caches       these ranks share a page cache: what one has read, another reads from memory")
+        lines.append("caches       the ranks share a page cache: one rank reads from memory what another rank has read")
     return lines
 
 
 def _lines_on_objects(run: Run) -> list[str]:
-    """Return how a run read its objects, what failed, and the processor time of client and servers."""
+    """Return lines on the objects of a run: protocol, requests, errors, processor time of the client and the servers.
+
+    A run that uses no object store has no such lines.
+    """
     objects = run.get("objects")
     if not objects:
         return []
     errors = ", ".join(f"{count} {word}" for word, count in sorted(objects["errors"].items())) or "no error"
     gets = " ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in objects["first_byte_s"].items())
-    first = f"; first byte {gets}" if gets else ""  # of puts there is none
+    first = f"; first byte {gets}" if gets else ""  # empty if no object was read
     used = {"client": run["cpu_s"]} | {name: each["cpu_s"] for name, each in objects["servers"].items()}
     tls = "TLS, certificate verified" if objects["tls"] else "no TLS"
     spent = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items())
@@ -96,13 +102,13 @@ def _lines_on_objects(run: Run) -> list[str]:
 
 
 def _describe_addition(added: ReasonOfAddedRun, unit: str) -> str:
-    """Return why ``until_spread`` added a run."""
+    """Return in words why the setting ``until_spread`` added a run."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
     low, high = added["interval"]
     return (
-        f"until_spread={added['until_spread']:g}: of {added['n']} runs the {added['confidence']:.1%} interval of the"
-        f" median was {low:.1f} to {high:.1f} {unit}, {added['width']:.2%} wide"
+        f"until_spread={added['until_spread']:g}: the {added['confidence']:.1%} interval of the median of"
+        f" {added['n']} runs was {low:.1f} to {high:.1f} {unit}, {added['width']:.2%} wide"
     )
 
 
@@ -130,7 +136,10 @@ def _print_run(run: Run, where: str) -> None:
 
 
 def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
-    """Print the advice on a cell, with the content of the JSON: findings, undecided rules, earlier tests."""
+    """Print the advice on a cell: its findings, the rules that could not be decided, and earlier tests.
+
+    `advice` is the dictionary that ``show --json`` prints.
+    """
     counted = (
         console.count_noun(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
     )
@@ -158,14 +167,17 @@ def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
     for lacking in advice["not_decided"]:
         same.setdefault((lacking["why"], lacking["command"]), []).append(lacking["rule"])
     for (why, command_), names in same.items():
-        console.show(f"not decided: {', '.join(names)}: {why}; this would tell:")
+        console.show(f"not decided: {', '.join(names)}: {why}; this command would decide it:")
         console.show(f"      {command_}")
     _print_other_tests(cell, advice)
 
 
 def print_finding(place: int, finding: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]) -> None:
-    """Print a finding at its place, with the part of its evidence that was not printed before."""
-    console.show(f"{place} {finding['rule']}, {finding['share']:.0%} of its time: {finding['says']}")
+    """Print a finding with its number in the list and its evidence.
+
+    The caller leaves out evidence that an earlier finding has already printed.
+    """
+    console.show(f"{place} {finding['rule']}, {finding['share']:.0%} of the run time: {finding['says']}")
     for fact in evidence:
         console.show(f"    {fact['what']:24} {fact['value']:.4g} {fact['unit']}".ljust(48) + f" {fact['source']}")
 
@@ -192,7 +204,10 @@ def _format_outcome(each: TestedPrediction) -> str:
 
 
 def _print_other_tests(cell: str, advice: Mapping[str, Any]) -> None:
-    """Print tests of this campaign that failed or are of this cell, and belong to no finding above."""
+    """Print the tests that failed or tested this cell, except tests that were already printed with their finding.
+
+    For each rule that failed a test of this campaign, print a warning.
+    """
     printed = [finding["test"] for finding in advice["findings"] if finding["test"]]
     for each in advice["tests"]:
         is_shown = any(_is_same_test(each, cell, test) for test in printed)
@@ -202,4 +217,4 @@ def _print_other_tests(cell: str, advice: Mapping[str, Any]) -> None:
     for rule in dict.fromkeys(failed):
         number = sum(each["rule"] == rule and each["measured"] is not None for each in advice["tests"])
         tests = f"{failed.count(rule)} of {console.count_noun(number, 'test')}"
-        console.show(f"{rule} has FAILED in {tests} of this campaign: take it with care")
+        console.show(f"rule {rule} has FAILED in {tests} of this campaign: doubt its other predictions")

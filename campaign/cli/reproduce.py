@@ -1,4 +1,4 @@
-"""Run `reproduce`: the baselines, then every recipe of a paper, as one campaign, then the report."""
+"""Run the verb `reproduce`: measure the baselines and every recipe of a paper as one campaign, and report."""
 
 from __future__ import annotations
 
@@ -29,33 +29,37 @@ _USAGE = """\
 [paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]
          [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes] [--json]"""
 _ABOUT = """\
-A whole paper as one campaign: the baselines of the storages (Table I), then every recipe of the paper in conf/paper on
-each storage that the site has, then tables, figures, verdicts and report.html. paper=chien2018 is the default,
-tfdarshan the one of the profiler; its cells with staged files are measured once `stage apply` has made the copies. What
-is recorded is not measured again: the same command goes on after an interruption. The cost is printed first, and on a
-terminal it asks; --yes and CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a
-storage or a checkpoint target take the place of the recipes' own. A word that only some benchmarks know is meant for
-those.
+Measure a whole paper as one campaign: the baselines of the storages (Table I), then every recipe of the paper
+(conf/paper) on each storage of the site. Then write tables, figures, verdicts and report.html. The default is
+paper=chien2018; paper=tfdarshan is the paper on the profiler tf-Darshan. Its cells with staged files are measured only
+after `stage apply` has made the copies. Recorded cells are not measured again, so the same command continues after an
+interruption. The verb prints the cost before the first run. On a terminal it then asks whether to start, except with
+--yes or CAMPAIGN_YES=1.
 
---dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing. --json gives, in
-place of the summary, the state of each cell and the verdicts on the claims.
-Exit codes: those of `python -m campaign`."""
+storage=hdd,ssd reads only from these storages. Other settings of a storage or a checkpoint target replace those of the
+recipes. A setting that only some benchmarks have is applied to the cells of these benchmarks.
+
+--dry-run prints the cells and their state, on Slurm also the input of sbatch, and starts nothing. --json prints the
+state of each cell and the verdicts on the claims, in place of the summary.
+
+Exit codes: see `python -m campaign --help`."""
 _SITE = ("site=", "site.")
 _RECIPE = re.compile(r"[+~]+paper=")
 _PAPER = "paper="
 
 
 def main(argv: Sequence[str]) -> int:
-    """Collect every recipe, print the cost, and run them as one campaign; return the exit code."""
+    """Collect every recipe of the named papers, print the cost, and run them as one campaign; return the exit code."""
     parser = arguments.make_parser("reproduce", _ABOUT, _USAGE, json=False, open_ended=True)
     papers, rest = _take_papers(arguments.take_options(parser, argv, command_line.FLAGS)[1])
     split = replace(command_line.parse_command_line(rest), of_recipes=True)
     if any(_RECIPE.match(word) for word in split.overrides):
-        raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
+        cure = "to measure some recipes: python -m campaign +paper=fig4,fig5"
+        raise UsageError("reproduce measures every recipe of a paper, and +paper=… names recipes", cure)
     if split.hydra_flags:
         raise UsageError(
             f"reproduce has no single configuration for {split.hydra_flags[0]}",
-            "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
+            "--dry-run lists its cells; the configuration of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
     planned = run.restrict_plan(run.plan_points(_compose_recipes(split, papers)), split.only)
     if not split.dry_run and not _ask_for_consent(planned, sure=split.assume_yes):
@@ -74,23 +78,23 @@ def _take_papers(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     every = list(recipes.PAPERS)
     choices = {"all": every} | {name: [name] for name in every}
     if unknown := [name for name in named if name not in choices]:
-        raise UsageError(f"paper={unknown[0]} is none that has recipes", f"paper={'|'.join([*every, 'all'])}")
+        raise UsageError(f"there are no recipes for paper={unknown[0]}", f"paper={'|'.join([*every, 'all'])}")
     return choices[named[-1]] if named else every[:1], [word for word in argv if not word.startswith(_PAPER)]
 
 
 def _compose_recipes(split: CommandLine, papers: Sequence[str]) -> list[Point]:
-    """Return the points of every recipe on the storages of the site, and print what the site lacks."""
+    """Return the points of every recipe on the storages of the site; print which checkpoint targets the site lacks."""
     site = _site_storages([*split.config_dir_flags, *(word for word in split.overrides if word.startswith(_SITE))])
     own, here = recipes.take_storage_choice(split.overrides, site)
     paper_recipes = recipes.list_recipes(papers)
     points: list[Point] = []
     for word in own:
         if not any(recipe.accepted_overrides([word]) for recipe in paper_recipes):
-            raise UsageError(f"no recipe knows '{word}'", "python -m campaign help keys lists the keys")
+            raise UsageError(f"no recipe has a setting '{word}'", "python -m campaign help keys lists all settings")
     for recipe in paper_recipes:
         accepted = recipe.accepted_overrides(own)
         if missing := recipes.missing_targets(recipe, accepted, here):
-            console.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
+            console.say(f"recipe {recipe.name}: left out checkpoint={','.join(missing)}, which the site does not have")
         points += _compose_recipe(
             recipe.name, [*split.config_dir_flags, *accepted, *recipes.recipe_overrides(recipe, accepted, here)]
         )
@@ -99,7 +103,7 @@ def _compose_recipes(split: CommandLine, papers: Sequence[str]) -> list[Point]:
 
 
 def _drop_missing_copies(points: Sequence[Point]) -> list[Point]:
-    """Return the points without those that read staged copies which are not made, and print how many."""
+    """Drop the points that read staged copies if the copies are not made yet, and print how many were dropped."""
     missing: dict[str, int] = {}
     remaining = []
     for point in points:
@@ -110,13 +114,14 @@ def _drop_missing_copies(points: Sequence[Point]) -> list[Point]:
             missing[rule] = missing.get(rule, 0) + 1
     for rule, number in missing.items():
         console.say(
-            f"without {count_noun(number, 'cell')} of staging={rule}: `stage plan`, `stage apply` make the copies"
+            f"left out {count_noun(number, 'cell')} of staging={rule}: first make the copies with `stage plan` and"
+            " `stage apply`"
         )
     return remaining
 
 
 def _compose_recipe(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
-    """Return the points of a recipe; an error names the recipe."""
+    """Return the points of a recipe. If they are refused, raise a UsageError that names the recipe."""
     try:
         points = collect_points(hydra_words) or []
         if points:
@@ -127,7 +132,10 @@ def _compose_recipe(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
 
 
 def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
-    """Return baselines of each storage with the sizes and the readers of the recipes."""
+    """Return baselines that read random blocks, with the storages, data sets and threads of the recipes' points.
+
+    The reports compare each cell with a baseline that has the same block size and as many threads.
+    """
     baseline = next((point for point in points if registry.benchmark_of(point).kind == peaks.KIND), None)
     if baseline is None:
         return []
@@ -146,7 +154,7 @@ def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
 
 
 def _site_storages(site_words: Sequence[str]) -> list[str]:
-    """Return the names of the site's storages, without those of emulated nodes: the paper has one node."""
+    """Return the names of the site's storages, except the storages of emulated nodes: the papers used one node."""
     points = collect_points(site_words) or []
     return [
         name
@@ -157,7 +165,10 @@ def _site_storages(site_words: Sequence[str]) -> list[str]:
 
 
 def _ask_for_consent(planned: Plan, *, sure: bool) -> bool:
-    """Print how much is to run; on this machine also how long, and ask: on Slurm the submission asks."""
+    """Print how many runs are needed; on this machine also print the expected time, and ask the user.
+
+    On Slurm this function does not ask, because the submission itself asks later.
+    """
     todo, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
     if not todo:
         console.say(f"{count_noun(len(cells), 'cell')}, 0 to run")

@@ -1,4 +1,4 @@
-"""Run a campaign: the command line without a verb. Collect the grid, plan, run, report."""
+"""Run a campaign for a command line without a verb: collect the grid, plan the cells, run them, write the report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
 _RECORDS = "*/record.json"
-_SHOWN = 5  # ids of cells, in a hint
+_SHOWN = 5  # a hint lists at most so many ids of cells
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,25 +48,31 @@ def main(argv: Sequence[str]) -> int:
 
 
 def plan_points(points: Sequence[Point]) -> Plan:
-    """Return the plan of a campaign of these points; writes nothing."""
+    """Return the plan of a campaign with these points, without writing anything to disk."""
     cells, conduct = make_cells(points)
     return cell_plan.make_plan(cells, conduct, folders.CampaignFolder(folders.folder_named(conduct["campaign_dir"])))
 
 
 def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
-    """Return the plan restricted to the named cells; unchanged if `only` is empty. Raises UsageError."""
+    """Return the plan with only the cells that `only` names, or the whole plan if `only` is empty.
+
+    Raises UsageError if a name matches no cell of the plan.
+    """
     ids = [entry.cell.id for entry in planned.entries]
     ids_kept = set(ids) if not only else set()
     for words in only:
         matches = arguments.matching_ids(ids, words)
         if not matches:
-            raise UsageError(f"--only {words}: no cell of this grid", nearest_hint(words, ids[:_SHOWN]))
+            raise UsageError(f"--only {words}: no cell of this grid has such an id", nearest_hint(words, ids[:_SHOWN]))
         ids_kept.update(matches)
     return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in ids_kept))
 
 
 def may_start(*, sure: bool) -> bool:
-    """Ask whether to start the jobs at the printed price, unless `sure`; without a terminal the answer is yes."""
+    """Ask the user whether to start at the printed cost, and return the answer.
+
+    Returns True without a question if `sure` is set or if there is no terminal.
+    """
     if sure or console.ask_for_yes("start?") is not False:
         return True
     console.say("nothing was started")
@@ -74,7 +80,7 @@ def may_start(*, sure: bool) -> bool:
 
 
 def plan_as_json(*plans: Plan) -> dict[str, Any]:
-    """Return the cells of plans, with the state of each and the runs that it lacks, as ``--json`` prints them."""
+    """Return the cells of the plans as ``--json`` prints them, each with its state and its number of missing runs."""
     entries = [entry for plan in plans for entry in plan.entries]
     cells = {
         entry.cell.id: {"status": entry.state, "missing": entry.missing, "at_most": entry.at_most} for entry in entries
@@ -83,7 +89,7 @@ def plan_as_json(*plans: Plan) -> dict[str, Any]:
     return {"campaign_dir": str(plans[0].folder.root), "counts": counts, "cells": cells}
 
 
-def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
+def run_plan(  # noqa: PLR0913 - each verb prints its results differently
     planned: Plan,
     argv: Sequence[str],
     split: command_line.CommandLine,
@@ -92,10 +98,11 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     *,
     reports: bool = True,
 ) -> int:
-    """Run a planned campaign for the arguments `argv`; return the exit code.
+    """Run a planned campaign and write its report; return the exit code.
 
-    `shown` prints what came of it, in place of the summary of the report; `as_json` returns it for ``--json``. Without
-    `reports` nothing is reported: the caller runs more cells after these.
+    `argv` are the arguments that the campaign folder records. `shown` prints the result in place of the report's
+    summary; `as_json` returns the result for ``--json``. With `reports=False` no report is written, because the caller
+    will run more cells.
     """
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = choose_cluster(cells, conduct, quiet=not reports)
@@ -128,30 +135,36 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
 
 
 def notices_before_run(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
-    """Return what a user must know before these cells are run. Raises EnvironmentFaultError as `emulation_notices`."""
+    """Return the notes that the user must read before these cells run: on settings, emulated storages, open ports.
+
+    Raises EnvironmentFaultError from `emulation_notices`.
+    """
     return [*(f"note: {each}" for each in split.notes), *emulation.emulation_notices(cells), *_ring_warnings(cells)]
 
 
 def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a warning if nodes will open ports that ask for no secret."""
+    """Yield a warning if the nodes will open ports to which anybody may connect without a password."""
     if any(cell.settings.get("sync") == "ring" for cell in cells):
         yield (
-            "note: site.trusted_network=true: gradients are added up by TensorFlow's servers, which listen on all "
-            "addresses of each node and ask for no secret; whoever reaches one runs operations as you"
+            "note: site.trusted_network=true: TensorFlow servers add up the gradients; they listen on all network "
+            "addresses of each node without a password, so whoever reaches a server can run operations as you"
         )
 
 
 def _make_request(
     folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[RecordedCall] = ()
 ) -> CampaignCall:
-    """Return a new request, with a token of its own and a time after all earlier requests."""
+    """Return a new request with a random token and a time that is later than the times of all earlier requests."""
     last = max((str(request.get("utc", "")) for request in after), default="")
     first = after[0].get("token", "") if after else ""
     return CampaignCall(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
 
 
 def _time_after(last: str) -> str:
-    """Return the time or, if the clocks of login nodes differ, a moment after `last`: it distinguishes requests."""
+    """Return the present UTC time, or one millisecond after `last` if this clock is behind the clock of `last`.
+
+    So two requests never have the same time, even if the clocks of two login nodes differ.
+    """
     now = utc_now()
     if now > last:
         return now
@@ -188,12 +201,12 @@ def _run_and_report(  # noqa: PLR0913 - as `run_plan`
         alone = _run_with_retries(planned, request, campaign, cluster, sure=sure)
     except (SchedulerError, NotQuietError):
         if any(request.folder.records.glob(_RECORDS)):
-            _report(planned.refresh(), shown)  # of what the jobs before did, or came to
+            _report(planned.refresh(), shown)  # the report also has the cells that ended before the error
         raise
     if alone:
         console.say(f"the jobs continue without this process: python -m campaign status --watch {request.folder.root}")
         return 0
-    after = planned.refresh()  # by the records on disk, whatever was meant to happen
+    after = planned.refresh()  # the exit code depends only on the records on disk
     if reports:
         _report(after, shown)
     unfinished = [entry for entry in after.entries if entry.state != "done"]
@@ -203,33 +216,37 @@ def _run_and_report(  # noqa: PLR0913 - as `run_plan`
     when = f" when nothing else keeps the machine busy, or with {allowing}," if allowing else ""
     console.say(
         f"not every cell is done (`python -m campaign status{_folder_word(request.folder.root)}` says why); "
-        f"the same command{when} runs again what is missing; one cell alone:"
+        f"the same command{when} measures the missing runs; to measure one cell:"
     )
     console.say_first([f"  {command_line.command_to_continue(request.words, entry.cell.id)}" for entry in unfinished])
     return 1
 
 
 def _folder_word(folder: Path) -> str:
-    """Return the campaign folder as a word of a command; empty for the default folder."""
+    """Return the campaign folder as an argument for a shell command; empty for the default folder."""
     return "" if folder == Path("results").resolve() else f" {shlex.quote(str(folder))}"
 
 
 def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
-    """Write the report, and print its summary, or what `shown` prints instead."""
+    """Write the report and print its summary; if `shown` is given, call it to print in place of the summary."""
     if not any(planned.folder.records.glob(_RECORDS)):
-        console.say("nothing to report: no cell was begun")
+        console.say("no report was written: no cell has started")
         return
     if write_report(planned.folder.root, quiet=shown is not None) > 1:
         raise EnvironmentFaultError(
-            "the report could not be made", "fix what it names, then: python -m campaign report"
+            "the report could not be made", "fix the error printed above, then run: python -m campaign report"
         )
     if shown:
         shown(planned)
 
 
 def _run_with_retries(planned: Plan, request: CampaignCall, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
-    """Run the missing cells, and `retries` times more those that lack runs by no fault of their own."""
-    from campaign.cluster import local, survey  # noqa: PLC0415 - workers and submission are not on the way to --help
+    """Run the missing cells; then retry, at most `retries` times, the cells that failed for a reason outside the run.
+
+    Such a reason is a lost worker, or other programs that disturbed the runs. Returns whether jobs continue without
+    this process.
+    """
+    from campaign.cluster import local, survey  # noqa: PLC0415 - --help starts faster without these modules
 
     retries = int(request.conduct["retries"])
     for attempt in range(retries + 1):
@@ -250,7 +267,7 @@ def _run_with_retries(planned: Plan, request: CampaignCall, campaign: Manifest, 
         if not cells:
             break
         console.say(
-            f"{count_noun(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}"
+            f"{count_noun(len(cells), 'cell')} failed for a reason outside the run: retry {attempt + 1} of {retries}"
         )
         planned = cell_plan.make_plan(cells, conduct, request.folder)
         following = _make_request(request.folder, conduct, request.words, after=campaign["requests"])
@@ -261,7 +278,7 @@ def _run_with_retries(planned: Plan, request: CampaignCall, campaign: Manifest, 
 
 def _run_missing(planned: Plan, request: CampaignCall, cluster: str, *, sure: bool) -> bool:
     """Run the missing cells here or on the cluster; return whether jobs continue without this process."""
-    from campaign.cluster import local, slurm  # noqa: PLC0415 - workers and submission are not on the way to --help
+    from campaign.cluster import local, slurm  # noqa: PLC0415 - --help starts faster without these modules
 
     if cluster == "slurm":
         return slurm.run_campaign_on_slurm(planned, request, sure=sure)
@@ -276,7 +293,7 @@ def _run_missing(planned: Plan, request: CampaignCall, cluster: str, *, sure: bo
 
 
 def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[PlannedCell]:
-    """Print the plan and, for Slurm, the price and the scripts; return the entries that would run."""
+    """Print the plan and, for Slurm, the cost and the batch scripts; return the cells that would run."""
     width = max(len(entry.cell.id) for entry in planned.entries)
     differences = distinguishing_settings([entry.cell for entry in planned.entries])
     for entry in planned.entries:
@@ -285,7 +302,7 @@ def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[Pl
         console.show("  ".join(filter(None, [line, differences.get(entry.cell.id)])))
     todo = planned.to_do
     if cluster == "slurm":
-        from campaign.cluster import slurm  # noqa: PLC0415 - workers and submission are not on the way to --help
+        from campaign.cluster import slurm  # noqa: PLC0415 - --help starts faster without this module
 
         todo = slurm.preview_submission(planned, request)
     else:
@@ -299,8 +316,11 @@ def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[Pl
 
 
 def _require_possible(todo: Sequence[PlannedCell], cluster: str) -> None:
-    """Refuse wrong settings as the campaign itself would; only note what this machine lacks."""
-    from campaign.cluster import local  # noqa: PLC0415 - workers and submission are not on the way to --help
+    """Raise the errors that the campaign would raise for wrong settings; print a note if this machine lacks something.
+
+    Such a note is no error, because a dry run may be made on another machine than the campaign.
+    """
+    from campaign.cluster import local  # noqa: PLC0415 - --help starts faster without this module
 
     try:
         if cluster == "slurm":
@@ -308,7 +328,7 @@ def _require_possible(todo: Sequence[PlannedCell], cluster: str) -> None:
         else:
             local.require_possible(todo)
     except EnvironmentFaultError as error:
-        console.say(f"note: it would not start here: {error.message}; hint: {error.hint}")
+        console.say(f"note: the campaign would not start here: {error.message}; hint: {error.hint}")
 
 
 def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
@@ -316,8 +336,8 @@ def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
     if cluster == "slurm":
         where = conduct["campaign_dir"]
         console.say(
-            f"detached; submitted jobs continue. Come back: python -m campaign status --watch {where}, or {again}; "
-            f"end them: python -m campaign cancel {where}"
+            f"detached; submitted jobs continue. To see them: python -m campaign status --watch {where}, or {again}; "
+            f"to end them: python -m campaign cancel {where}"
         )
     else:
         console.say(f"stopped; what was measured is kept, and {again} continues from here")

@@ -1,4 +1,4 @@
-"""Run `show CELL|FILE`: print every run of a cell with every check, what bounds it, and the command that tests that."""
+"""Run the verb `show CELL|FILE`: print runs and checks of a cell, what bounds it, and commands that test the advice."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ from jobs.model.record import Record, RecordedCall
 from jobs.system.programs import python_command
 
 _ABOUT = (
-    "Show every run of a cell with every check; then what bounds it, the largest part of its time first, by which"
-    " evidence, and which command tests that. Of a file of your own: what bounds its program."
+    "Show every run of a cell with every check. Then show what bounds the cell, the largest part of its time first,"
+    " each with the evidence and a command that tests it. For a file of your own, show what bounds the program that"
+    " wrote it."
 )
-_CELL = "a cell, by the beginning of its id or hash; or a file of your own: a profile, time log or trace"
+_CELL = "a cell, named by the start of its id or hash; or a file of your own: a profile, time log or trace"
 _STDERR = 2
 
 
 def main(argv: list[str]) -> int:
-    """Print a cell or a file; return 0 if the cell is done, with ``--test`` if every prediction holds, else 1."""
+    """Print a cell, or the advice on a file of the user's own; return the exit code.
+
+    For a cell, the code is 0 if the cell is done, else 1. With ``--test``, it is 0 if every prediction holds, else 1.
+    """
     parser = arguments.make_parser("show", _ABOUT, json=True)
     parser.add_argument("cell", metavar="CELL|FILE", help=_CELL)
-    parser.add_argument("--test", action="store_true", help="run these commands: predicted beside measured")
+    parser.add_argument("--test", action="store_true", help="run the test commands; compare prediction and result")
     arguments.add_folder(parser)
     options = parser.parse_intermixed_args(argv)  # a flag may stand between cell and folder
     named = Path(options.cell).expanduser()
@@ -44,7 +48,7 @@ def main(argv: list[str]) -> int:
         return _show_file(named, as_json=options.json, test=options.test)
     if named.is_dir():
         raise UsageError(
-            f"'{options.cell}' is a folder, and the cell comes first",
+            f"'{options.cell}' is a folder, and show takes a cell as its first argument",
             f"python -m campaign show {shlex.join([str(options.campaign_dir), options.cell])}",
         )
     folder, campaign = open_existing(options.campaign_dir)
@@ -77,9 +81,10 @@ def main(argv: list[str]) -> int:
 def _advise(
     verdicts: Verdicts, recorded: Record, request: RecordedCall | None, *, test: bool
 ) -> tuple[dict[str, Any], bool]:
-    """Return the advice on a cell as JSON has it, and whether a prediction failed that was tested now.
+    """Return the advice on a cell as ``--json`` prints it, and whether a prediction failed.
 
-    Raises CampaignError if no advice can be given on the cell, or a command must not be run.
+    With `test`, this function first runs the test commands; only predictions tested in this call can fail. Raises
+    CampaignError if no advice can be given on the cell, or if the user refuses to run the commands.
     """
     folder = verdicts.folder
     with require_usable(folder.record(recorded["cell"]["id"])):
@@ -97,7 +102,7 @@ def _advise(
         _run_test(folder, cell_evidence, each)
     history = account.judge_predictions(Verdicts(folder, requests=open_existing(folder.root)[1]["requests"]), recorded)
     if tested:
-        _run_verb("report", str(folder.root))  # with what came of it
+        _run_verb("report", str(folder.root))  # the report shows the outcomes of the tests
     latest = {(each["cell"], each["tested"], each["rule"]): each["holds"] for each in history}
     return {
         "figure": cell_evidence.figure,
@@ -117,8 +122,8 @@ def _advise(
 def _show_file(file: Path, *, as_json: bool, test: bool) -> int:
     """Print the advice on a file of the user's own; return the exit code."""
     if test:
-        raise UsageError("--test measures cells, and a file has none", "name a cell of a campaign, or leave it out")
-    from campaign.advice import own_files  # noqa: PLC0415 - brings numpy with it
+        raise UsageError("--test measures cells, and a file has no cells", "name a cell, or leave --test out")
+    from campaign.advice import own_files  # noqa: PLC0415 - numpy, which takes long to import
 
     report = own_files.read_own_file(file)
     findings = [_finding_as_json(finding) for finding in report.findings]
@@ -133,28 +138,35 @@ def _show_file(file: Path, *, as_json: bool, test: bool) -> int:
     for place, finding in enumerate(findings, 1):
         print_cell.print_finding(place, finding, finding["evidence"])
     for lack in report.lacks:
-        console.show(f"it lacks: {lack}")
+        console.show(f"the file lacks: {lack}")
     return 0
 
 
 def _command_to_repeat(folder: CampaignFolder, recorded: Record, request: RecordedCall | None) -> str:
-    """Return the command that runs a cell again: this user's own, or else one made of its settings."""
+    """Return the line with the command that runs a cell again.
+
+    It is the user's recorded command, or a command made from the cell's settings if somebody else measured the cell.
+    """
     if request:
-        return f"again: {command_to_continue(request['words'], recorded['cell']['id'])}"
+        return f"run the cell again: {command_to_continue(request['words'], recorded['cell']['id'])}"
     try:
         repeated = command.format_command(command.arguments_for(recorded, {}, folder.root))
     except UsageError as error:
-        return f"again: by hand, for {error.message}"
-    return f"again, by its settings, for you did not ask for it in this folder: {repeated}"
+        return f"no command can run this cell again: {error.message}"
+    why = "made from the cell's settings, because you did not start it in this folder"
+    return f"run the cell again ({why}): {repeated}"
 
 
 def _require_consent(folder: CampaignFolder, commands: Sequence[str]) -> None:
-    """Show commands that come from a record of somebody else's, and ask whether to run them; else raise."""
-    console.say(f"{folder.root} was not measured by you, in this folder; this would be run:")
+    """Print the test commands and ask the user to confirm them, because they come from somebody else's record.
+
+    Raises CampaignError if the user does not confirm.
+    """
+    console.say(f"you did not measure {folder.root} in this folder; show would run these commands:")
     for each in commands:
         console.say(f"  {each}")
-    if not console.ask_for_yes("run it?", by_variable=False):
-        raise CampaignError("nothing was started", "look at each word, and give the commands yourself")
+    if not console.ask_for_yes("run these commands?", by_variable=False):
+        raise CampaignError("nothing was started", "check each word of the commands, and run them yourself")
 
 
 def _finding_as_json(finding: Finding) -> dict[str, Any]:
@@ -165,7 +177,7 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
 def _test_as_json(
     folder: CampaignFolder, recorded: Record, finding: Finding, request: RecordedCall | None
 ) -> dict[str, Any]:
-    """Return the command that tests a finding, with its prediction, or why there is none."""
+    """Return the command that tests a finding, with its prediction, or the reason why no command can test it."""
     by_hand = bool(finding.test and finding.untested)
     test: dict[str, Any] | None = None
     if finding.test:
@@ -186,7 +198,7 @@ def _undecided_as_json(
 
 
 def _run_test(folder: CampaignFolder, cell_evidence: Evidence, test: Mapping[str, Any]) -> None:
-    """Write down a prediction, and run the command that tests it."""
+    """Record the prediction of a test in the campaign folder, and then run the command of the test."""
     predicted = Prediction(*(test[name] for name in Prediction._fields))
     before = cell_evidence[predicted.figure]
     account.record_prediction(
@@ -198,5 +210,5 @@ def _run_test(folder: CampaignFolder, cell_evidence: Evidence, test: Mapping[str
 
 
 def _run_verb(*words: str) -> int:
-    """Run `python -m campaign` with its stdout on stderr, and return its exit code."""
+    """Run `python -m campaign` and return its exit code; its stdout goes to stderr, so stdout has only the advice."""
     return subprocess.run(python_command("-m", "campaign", *words), stdout=_STDERR, check=False).returncode

@@ -1,4 +1,4 @@
-"""Run `stage`: choose files to read from a faster storage, copy them, and check the gain."""
+"""Run the verb `stage`: choose files to read from a faster storage, copy these files, and check the gain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?B|)", re.IGNORECASE)
 
 
 def main(argv: list[str]) -> int:
-    """Run a verb of staging; return its exit code, 0 also if staging cannot help, which the plan says."""
+    """Run `stage plan`, `apply`, `check` or `undo`; return its exit code.
+
+    `stage plan` returns 0 even if staging cannot help, because the plan itself says so.
+    """
     options = _parse_arguments(argv)
     with console.interrupt_on_kill():
         return int(options.act(options))
@@ -36,37 +39,38 @@ def main(argv: list[str]) -> int:
 
 def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = arguments.CampaignParser(
-        prog="python -m campaign stage", description="Read some files from a faster storage, and measure the gain."
+        prog="python -m campaign stage", description="Copy some files to a faster storage, and measure the gain."
     )
     verbs = parser.add_subparsers(required=True, metavar="|".join(_VERBS))
-    plan = verbs.add_parser("plan", help="which files to copy, by a profile, and the gain to expect")
+    plan = verbs.add_parser("plan", help="choose the files to copy by a profile, and predict the gain")
     plan.add_argument("profile", type=_read_path, nargs="?", default=Path("results"), metavar="RESULTS|PROFILE",
-                      help="a campaign with a profiled cell (profile.posix=…), a profile, a Darshan log")  # fmt: skip
+                      help="a campaign with profiled cells (profile.posix=…), a profile or a Darshan log")  # fmt: skip
     plan.add_argument("--fast", type=_read_path, required=True, metavar="ROOT", help="a folder on the faster storage")
     plan.add_argument(
-        "--capacity", type=_read_size, metavar="10GB", help="the most to copy there (default: what is free)"
+        "--capacity", type=_read_size, metavar="10GB", help="the largest amount to copy (default: the free space)"
     )
-    plan.add_argument("--only", metavar="CELL", help="which profiled cell of the campaign, where there are several")
-    plan.add_argument("--data", type=Path, metavar="FOLDER", help="of a PROFILE: the files that may be copied")
+    plan.add_argument("--only", metavar="CELL", help="the profiled cell to use, if the campaign has several")
+    plan.add_argument("--data", type=Path, metavar="FOLDER", help="with PROFILE: folder of the files to choose from")
     plan.add_argument(
-        "--out", type=_read_path, metavar="DIR", help="folder for plan and maps (default: RESULTS/staging)"
+        "--out", type=_read_path, metavar="DIR", help="folder for the plan and the maps (default: RESULTS/staging)"
     )
-    plan.add_argument("--json", action="store_true", help="the plan without its files, on stdout")
+    plan.add_argument("--json", action="store_true", help="print the plan without its files as JSON on stdout")
     plan.set_defaults(act=_make_plan)
-    apply = verbs.add_parser("apply", help="copy what the plan names, and write the map")
+    apply = verbs.add_parser("apply", help="copy the planned files, and write a map from each file to its copy")
     apply.add_argument("--rule", action="append", choices=("advised", "smallest", "largest", "all"),
-                       help="which files (default: advised); several times for several")  # fmt: skip
-    apply.add_argument("--yes", action="store_true", help="do not ask")
+                       help="the rule that chose the files (default: advised); may be repeated")  # fmt: skip
+    apply.add_argument("--yes", action="store_true", help="do not ask before copying")
     apply.set_defaults(act=_apply_plan)
-    check = verbs.add_parser("check", help="compare the prediction with the measured cells")
+    check = verbs.add_parser("check", help="compare the predicted gain with the measured gain")
     check.add_argument("--profile", type=_read_path, action="append", metavar="FILE",
-                       help="of a plan by a profile: the same program's with the copies; may be repeated")  # fmt: skip
-    check.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+                       help="if the plan is from a PROFILE: a profile of the program with the copies; may be"
+                            " repeated")  # fmt: skip
+    check.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     check.set_defaults(act=_check_plan)
-    undo = verbs.add_parser("undo", help="remove copies and maps")
+    undo = verbs.add_parser("undo", help="remove the copies and the maps")
     undo.set_defaults(act=_undo_plan)
     for verb in (apply, check, undo):
-        arguments.add_folder(verb, "the campaign's folder, or the plan's (default: results)")
+        arguments.add_folder(verb, "the folder of the campaign or of the plan (default: results)")
     return parser.parse_args(put_verb_first(argv, _VERBS, ()))
 
 
@@ -75,14 +79,14 @@ def _read_path(text: str) -> Path:
 
 
 def _read_size(text: str) -> int:
-    """Return the bytes that a text like ``10GB`` names, in powers of ten."""
+    """Return the number of bytes of a text like ``10GB``; 1 GB is 10^9 bytes."""
     if not (size := _SIZE.fullmatch(text)):
-        raise argparse.ArgumentTypeError(f"{text} is no number of bytes, such as 10GB")
+        raise argparse.ArgumentTypeError(f"{text} is no size: write for example 10GB")
     return int(float(size[1]) * _UNITS[size[2].upper()])
 
 
 def _make_plan(options: argparse.Namespace) -> int:
-    from campaign.staging import staging_plan as plans  # noqa: PLC0415 - numpy is not on the way to --help
+    from campaign.staging import staging_plan as plans  # noqa: PLC0415 - --help starts faster without numpy
 
     root = options.fast
     if not root.is_dir():
@@ -99,30 +103,31 @@ def _make_plan(options: argparse.Namespace) -> int:
     else:
         _print_plan(made)
     if not made["why_not"]:
-        console.say(f"copy them: python -m campaign stage apply {out}")
+        console.say(f"to copy the files: python -m campaign stage apply {out}")
     return 0
 
 
 def _observe(options: argparse.Namespace) -> tuple[ObservedRuns, Path]:
-    """Return what a profile observed, and the folder of the plan."""
+    """Return the profiled runs of a campaign or of a single profile, and the folder for the plan."""
     from campaign.staging import observed_runs  # noqa: PLC0415
 
     if options.profile.is_file():
         if options.data is None:
-            raise UsageError(f"{options.profile} may be of many files", "--data FOLDER: those that may be copied")
+            why = f"the profile {options.profile} does not say which of its files may be copied"
+            raise UsageError(why, "name their folder: --data FOLDER")
         return observed_runs.observe_profile(options.profile, options.data), options.out or Path("staging").resolve()
     if options.data is not None:
-        raise UsageError("--data is for a single profile", "a campaign knows its data")
+        raise UsageError("--data is only for a single profile", "leave it out: a campaign records where its data are")
     folder, campaign = open_existing(options.profile)
     cells = observed_runs.profiled_records(Verdicts(folder, requests=campaign["requests"]))
     ids = arguments.matching_ids(list(cells), options.only) if options.only else list(cells)
     if not cells:
         raise UsageError(
             f"{folder.root} has no valid profiled run of a cell that reads no copies",
-            "measure one: profile.posix=counters",
+            "measure a cell with profile.posix=counters",
         )
     if len(ids) != 1:
-        what = f"'{options.only}' is {len(ids)} profiled cells" if options.only else f"{len(cells)} cells were profiled"
+        what = f"{len(ids)} profiled cells match '{options.only}'" if options.only else f"{len(cells)} profiled cells"
         raise UsageError(what, f"--only CELL: {nearest_hint(options.only or '', cells)}")
     return observed_runs.observe_cell(folder, cells[ids[0]]), options.out or folder.staging
 
@@ -142,7 +147,7 @@ def _print_plan(plan: StagingPlan) -> None:
     for line in _lines_on_memory(plan):
         console.show(f"  {line}")
     if plan["left_out"]:
-        console.show(f"  {plan['left_out']:,} files are links or are gone, and stay where they are")
+        console.show(f"  {plan['left_out']:,} files are not copied, because they are links or were removed")
     rows = [("rule", "files", "", "MB", "", "bandwidth, predicted", "95 %")]
     for name, rule in plan["rules"].items():
         number, gain = len(rule["files"]), rule["gain"]
@@ -156,21 +161,22 @@ def _print_plan(plan: StagingPlan) -> None:
         rows.append((name, *amounts, *bounds))
     console.show_table(rows, range(1, len(rows[0])))
     if plan["why_not"]:
-        console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
+        console.show(f"staging cannot help: {plan['why_not']}; the rule advised copies no file")
 
 
 def _lines_on_memory(plan: StagingPlan) -> Iterator[str]:
-    """Yield how much of a single profile came from memory: the certain part, and the inferred part."""
+    """Yield lines on how many bytes of a single profile came from memory: the certain part and the inferred part."""
     from_memory = plan["from_memory"]
     if from_memory and from_memory["files"]:
-        yield f"at least {from_memory['sure_bytes'] / 1e6:,.1f} MB more came from memory, by the kernel's count: sure"
+        sure_mb = from_memory["sure_bytes"] / 1e6
+        yield f"certain, by the kernel's count: at least {sure_mb:,.1f} MB more came from memory"
         yield (
-            f"{from_memory['files']:,.0f} files ({from_memory['bytes'] / 1e6:,.1f} MB) are taken for these and left"
-            " out, for they took least for their size, the others"
-            f" {from_memory['apart']:.1f} times as long and more: inferred"
+            f"inferred: these are {from_memory['files']:,.0f} files ({from_memory['bytes'] / 1e6:,.1f} MB), which are"
+            " left out, because reading them took least time for their size; all other files took at least"
+            f" {from_memory['apart']:.1f} times as long"
         )
     elif not from_memory and Path(plan["origin"]).is_absolute():
-        yield "how much of it came from memory is not known: all reads are taken for reads of the storage"
+        yield "how many bytes came from memory is not known: the plan assumes that all came from the storage"
 
 
 def _folder_of_plan(campaign_dir: Path) -> Path:
@@ -179,19 +185,20 @@ def _folder_of_plan(campaign_dir: Path) -> Path:
 
 
 def _apply_plan(options: argparse.Namespace) -> int:
-    from campaign.staging import apply_copies  # noqa: PLC0415 - numpy is not on the way to --help
+    from campaign.staging import apply_copies  # noqa: PLC0415 - --help starts faster without numpy
 
     rules = list(dict.fromkeys(options.rule or ["advised"]))
     what = apply_copies.copy_request(_folder_of_plan(options.campaign_dir), rules)
     console.say(str(what))
-    # A folder that was copied has a plan of whoever planned: CAMPAIGN_YES is a yes to costs alone.
-    if not (options.yes or console.ask_for_yes("copy them?", by_variable=False)):
-        raise CampaignError("nothing was copied", "where there is no terminal to ask on, --yes says that you agree")
+    # Somebody else may have written the plan in a copied folder, and CAMPAIGN_YES=1 agrees only to costs.
+    if not (options.yes or console.ask_for_yes("copy these files?", by_variable=False)):
+        raise CampaignError("nothing was copied", "answer yes, or give --yes if there is no terminal to ask on")
     with console.progress() as show:
         maps = apply_copies.apply_plan(what, show)
     for rule, path in maps.items():
         console.show(f"{rule}: {path}")
-    console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged_paths(paths, MAP)")
+    measured = f"staging=none,{','.join(maps)}"
+    console.say(f"to measure the gain: {measured}; in your own script: jobs.data.staged_paths(paths, MAP)")
     return 0
 
 
@@ -204,7 +211,7 @@ def _check_plan(options: argparse.Namespace) -> int:
         outcomes = apply_copies.outcomes_of_profiles(folder, made, options.profile)
     elif Path(made["origin"]).is_absolute():
         cure = f"profile the program with the copies, then: stage check {folder} --profile AFTER"
-        raise UsageError(f"the plan is by the profile {made['origin']}, of which there are no cells", cure)
+        raise UsageError(f"the plan was made from the profile {made['origin']}, not from cells of a campaign", cure)
     else:
         campaign_folder, campaign = open_existing(options.campaign_dir)
         outcomes = apply_copies.outcomes_of_cells(Verdicts(campaign_folder, requests=campaign["requests"]), made)
@@ -233,5 +240,5 @@ def _undo_plan(options: argparse.Namespace) -> int:
     removed, left = apply_copies.undo_plan(_folder_of_plan(options.campaign_dir))
     console.show(f"{console.count_noun(removed, 'copy')} removed")
     for path in left[:10]:
-        console.say(f"left: {path} is no copy of a file that is still as it was copied")
+        console.say(f"not removed: {path}, because this file has no unchanged original")
     return 1 if left else 0

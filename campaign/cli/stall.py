@@ -1,4 +1,4 @@
-"""`python -m campaign stall --data DIR -- PROGRAM`: whether a program waits for its storage, and for how long."""
+"""Run the verb `stall --data DIR -- PROGRAM`: measure how long a program waits for its storage."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ from campaign.stall.stall_answer import ColdWarmComparison
 from jobs.judging import intervals, stopping
 from jobs.model.record import Record
 
-_ABOUT = "Run a program with its data cold and warm, in turn, and say what waiting for the storage costs."
-_RUNS, _MOST = 5, 20  # runs of each kind
+_ABOUT = (
+    "Run a program alternately with its data on the storage only (cold) and in the page cache (warm), and print how"
+    " much time the program loses by waiting for the storage."
+)
+_RUNS, _MOST = 5, 20  # default and largest number of cold runs, and of warm runs
 _LONGEST_NAME = 60
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print; exit code 0 where all runs count, 1 where some do not, or, with --cold, one was not cold."""
+    """Measure the program and print the result; return 0 if all runs are valid, else 1.
+
+    With ``--cold``, return 0 if all runs were cold, else 1.
+    """
     before = argv[: argv.index("--")] if "--" in argv else argv
     options, overrides = _parsed(before)
     words = argv[len(before) + 1 :]
@@ -74,7 +80,10 @@ def main(argv: list[str]) -> int:
 def _measured(
     program: MeasuredProgram, options: argparse.Namespace, overrides: Sequence[str]
 ) -> tuple[Plan, list[ColdWarmComparison], int]:
-    """Run the campaign, with more runs until the share is known; returns its plan, its outcomes and the exit code."""
+    """Run the campaign, and add runs until the lost share of the time is known within ``--within``.
+
+    Returns the plan, the comparisons of cold and warm runs, and the exit code.
+    """
     runs = options.runs
     while True:
         plan, code = _campaign(program.grid(runs, overrides), options)
@@ -86,7 +95,8 @@ def _measured(
         if code or not (more := _more_runs(outcomes, runs, options.within, options.most)):
             return plan, outcomes, code
         runs += more
-        console.say(f"{count_noun(more, 'more pair')} of runs, for the share is not known well enough: {runs} in all")
+        pairs = f"{count_noun(more, 'more pair')} of a cold and a warm run, {runs} pairs in all"
+        console.say(f"{pairs}: the share of the lost time is not known well enough")
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -102,37 +112,37 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         type=_place,
         action="append",
         default=[],
-        help="folder or file that it reads; may be repeated",
+        help="folder or file that the program reads; may be repeated",
     )
-    add("--cold", action="store_true", help="measure only cold runs; exit code 1 if one of them was not cold")
-    add("--runs", metavar="N", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
+    add("--cold", action="store_true", help="measure only cold runs; exit code 1 if a run was not cold")
+    add("--runs", metavar="N", type=_count, default=_RUNS, help=f"number of cold and of warm runs (default: {_RUNS})")
     add(
         "--within",
         metavar="SHARE",
         type=_share,
-        help="add runs until the share is known within so much to both sides, 3%% say",
+        help="add runs until the lost share of the time is known to plus or minus SHARE, for example 3%%",
     )
     add(
         "--most",
         metavar="N",
         type=_count,
-        help=f"measured runs of each kind at most, with those that are added (default: {_MOST})",
+        help=f"largest number of cold and of warm runs, including added runs (default: {_MOST})",
     )
-    add("--from", dest="begins", metavar="REGEX", help="the first line that it prints in the part that is timed")
-    add("--profile", action="store_true", help="one more cold run, in which the program's calls are counted")
-    add("--yes", action="store_true", help="take the data that were found, and spend node-hours, without a question")
-    add("--json", action="store_true", help="machine-readable, on stdout")
+    add("--from", dest="begins", metavar="REGEX", help="start the timed part at the first output line that matches")
+    add("--profile", action="store_true", help="count the program's POSIX calls in one more cold run")
+    add("--yes", action="store_true", help="do not ask whether the found data are right, nor before using node-hours")
+    add("--json", action="store_true", help="print the result as JSON on stdout")
     add("--dry-run", action="store_true", help="print the plan and start nothing")
-    add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign, cluster=slurm or benchmark.metric=… say")
+    add("words", nargs="*", metavar="KEY=VALUE", help="settings of the campaign: cluster=slurm, benchmark.metric=…")
     options = parser.parse_intermixed_args(argv)
     if options.cold and (options.within or options.most):
-        parser.error("--within and --most are about the share of cold and warm runs, and --cold has cold ones alone")
+        parser.error("--cold measures only cold runs; --within and --most need cold and warm runs")
     if options.most and options.most < options.runs:
         parser.error(f"--most {options.most} is less than --runs {options.runs}")
     if odd := [word for word in options.words if "=" not in word]:
-        raise UsageError(f"'{odd[0]}' is neither a flag nor KEY=VALUE", "the program and its words follow behind --")
+        raise UsageError(f"'{odd[0]}' is neither a flag nor KEY=VALUE", "write the program and its arguments behind --")
     if any(word.startswith("runs=") for word in options.words):
-        raise UsageError("runs=…: stall itself sets that", "--runs N: measured runs of each kind")
+        raise UsageError("runs=…: stall itself sets that", "--runs N sets the number of cold and of warm runs")
     options.most = options.most or max(_MOST, options.runs)
     return options, options.words
 
@@ -140,13 +150,13 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def _place(text: str) -> Path:
     if text.strip():
         return Path(text).expanduser().resolve()
-    raise argparse.ArgumentTypeError("it names no folder and no file")
+    raise argparse.ArgumentTypeError("an empty text names no folder and no file")
 
 
 def _count(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number of 1 or more")
 
 
 def _share(text: str) -> float:
@@ -156,24 +166,26 @@ def _share(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share: 3% or 0.03")
+        raise argparse.ArgumentTypeError(f"{text} is no share: write for example 3% or 0.03")
     return value
 
 
 def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides: Sequence[str]) -> MeasuredProgram:
-    """Return a program with the data that are named, or else found in a first run."""
+    """Return the program with its data: the data that the user names, or else the data found in a first run."""
     paths = options.data
     (point, *_) = collect_points(program.grid(options.runs, overrides)) or ({},)
     campaign_dir = folder.folder_named(point["campaign_dir"])
     if around := next((path for path in paths if campaign_dir.is_relative_to(path)), None):
         raise UsageError(
-            f"the campaign's folder {campaign_dir} would lie in the data {around}", "campaign_dir=ELSEWHERE"
+            f"the campaign folder {campaign_dir} would lie in the data {around}",
+            "choose another campaign folder: campaign_dir=…",
         )
     if len(paths) == 1:
         return replace(program, data=paths[0])
     if not paths and (options.dry_run or point["cluster"]["name"] == "slurm"):
-        why = "for --dry-run starts nothing" if options.dry_run else "for on Slurm no first run finds them"
-        raise UsageError("stall: which files does the program read?", f"--data DIR names them, {why}")
+        why = "with --dry-run" if options.dry_run else "on Slurm"
+        cure = f"name its data with --data DIR: {why}, stall does not run the program first to find them"
+        raise UsageError("stall: which files does the program read?", cure)
     limit_s = float(point["run_timeout_s"])
     data_files = files_below(paths) if paths else find_data(point, limit_s, sure=options.yes)
     data, listed = write_list(data_files, campaign_dir.with_name(f"{campaign_dir.name}.files"))
@@ -181,7 +193,7 @@ def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides:
 
 
 def _campaign(words: Sequence[str], options: argparse.Namespace) -> tuple[Plan, int]:
-    """Run the campaign of these words; returns its plan and the exit code."""
+    """Run the campaign that the arguments describe; return its plan and its exit code."""
     flags = [flag for flag, given in (("--yes", options.yes), ("--dry-run", options.dry_run)) if given]
     plan = run.plan_points(collect_points(words) or ())
     for recorded in () if plan.conduct["redo"] else _records(plan):
@@ -196,13 +208,17 @@ def _name(argv: Sequence[str]) -> str:
 
 
 def _records(plan: Plan) -> list[Record]:
-    """Return the judged records of a plan's cells, those that there are."""
+    """Return the judged records of the plan's cells; skip cells that have no usable record."""
     read = (plan.verdicts.read(plan.folder.record(entry.cell.id))[0] for entry in plan.entries)
     return [recorded for recorded in read if recorded]
 
 
 def _more_runs(outcomes: Sequence[ColdWarmComparison], runs: int, within: float | None, most: int) -> int:
-    """Return the number of pairs to add: one per pair that does not count, or else as many as there are; 0 for none."""
+    """Return the number of pairs of cold and warm runs to add, at most until `most` pairs.
+
+    Each invalid pair is replaced. If enough pairs are valid, but the share is not known within `within`, the number of
+    pairs is doubled. Otherwise the result is 0.
+    """
     pairs = min((outcome.whole.pairs if outcome.whole else 0 for outcome in outcomes), default=0)
     lacking = max(0, min(runs, intervals.FEWEST_RUNS) - pairs)
     wide = within is not None and not all(

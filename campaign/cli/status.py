@@ -1,4 +1,4 @@
-"""Run `status`: show which cells are done, which are not, and why; `--watch` follows the jobs that still run."""
+"""Run the verb `status`: show which cells are done, which are not, and why; `--watch` follows the running jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHORTEST_TICK_S, _LONGEST_TICK_S = 0.1, 3600.0
 
 
 def watch_campaign(folder: CampaignFolder, tick_s: float) -> None:
-    """Show the live table, drawn anew every `tick_s` seconds, until every job is over, or Ctrl-C."""
+    """Show a live table of the jobs, and draw it again every `tick_s` seconds, until every job has ended or Ctrl-C."""
     workers = fleet.open_fleet(folder)
     workers.refresh_until_explained()
     try:
@@ -38,7 +38,7 @@ def watch_campaign(folder: CampaignFolder, tick_s: float) -> None:
             fleet.follow_fleet(folder, workers, tick_s)
         elif folder.is_worker_running():
             report_remaining_time(folder, at_once=1)
-            last = batches.read_batches(folder)[-1]  # of a worker that was started from another shell
+            last = batches.read_batches(folder)[-1]  # batch of the worker, which another shell has started
 
             def state() -> WorkerState:
                 at_work = folder.is_worker_running()
@@ -47,16 +47,19 @@ def watch_campaign(folder: CampaignFolder, tick_s: float) -> None:
             fleet.follow_local_worker(Follower.of_worker(folder, last, 0), state, tick_s)
     except KeyboardInterrupt:
         come_back = f"python -m campaign status --watch {folder.root}"
-        console.say(f"no longer watched; what runs continues. Come back: {come_back}")
+        console.say(f"the watch has ended; the jobs continue. To watch them again: {come_back}")
         raise
     _record_ends(folder, workers)
 
 
 def report_remaining_time(folder: CampaignFolder, at_once: int) -> None:
-    """Print how long the open workers, `at_once` of them at a time, will take by earlier runs."""
+    """Print how long the unfinished workers will take, estimated from earlier runs.
+
+    `at_once` is the number of workers that run at the same time.
+    """
     made = batches.read_batches(folder)
     on_slurm = [batch for batch in made if batch.cluster == "slurm"]
-    here = [] if folder.is_worker_running() is False else made[-1:]  # this machine has one worker
+    here = [] if folder.is_worker_running() is False else made[-1:]  # a machine runs at most one worker
     open_ones = [(batch, index) for batch in (on_slurm or here) for index in batch.open_workers()]
     text = price.describe_rest(folder, [Follower.of_worker(folder, *worker) for worker in open_ones], at_once)
     if text:
@@ -64,7 +67,10 @@ def report_remaining_time(folder: CampaignFolder, at_once: int) -> None:
 
 
 def _record_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:
-    """Write down how jobs ended, because Slurm forgets, unless a front process in the folder does so."""
+    """Record how the jobs ended, because Slurm forgets it.
+
+    If a campaign process has locked the folder, that process records the ends.
+    """
     if all(worker.phase != Phase.ENDED for worker in workers.states.values()):
         return
     with suppress(CampaignError, OSError), hold_folder(folder):
@@ -78,13 +84,13 @@ _SHOWN = 40
 
 
 def main(argv: list[str]) -> int:
-    """Print the state of each cell; return exit code 0 if all are done, else 1."""
-    parser = arguments.make_parser("status", "Show what is done, what is not, and why.", json=True)
-    about = f"first a live table, drawn anew every SECONDS (default {_TICK_S:g}), until all jobs are over"
+    """Print the state of each cell; return exit code 0 if all cells are done, else 1."""
+    parser = arguments.make_parser("status", "Show which cells are done, which are not, and why.", json=True)
+    about = f"first show a live table, drawn again every SECONDS (default {_TICK_S:g}), until all jobs have ended"
     parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=_tick, help=about)
-    parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
+    parser.add_argument("--all", action="store_true", help=f"print all cells, not only the first {_SHOWN}")
     parser.add_argument(
-        "--buckets", action="store_true", help="ask the buckets that records name for what cut runs left there"
+        "--buckets", action="store_true", help="search the buckets in the records for objects of interrupted runs"
     )
     arguments.add_folder(parser)
     options = parser.parse_args(_watch_words(argv))
@@ -117,7 +123,10 @@ def main(argv: list[str]) -> int:
 
 
 def _watch_words(argv: list[str]) -> list[str]:
-    """Return the arguments with a number in each ``--watch`` that has none: what follows it may be the folder."""
+    """Add the default number of seconds to a ``--watch`` without a number.
+
+    Otherwise argparse would take the campaign folder behind ``--watch`` for the number.
+    """
     return [
         f"--watch={_TICK_S}" if word == "--watch" and not re.fullmatch(r"\d+(\.\d+)?", after) else word
         for word, after in itertools.pairwise([*argv, ""])
@@ -125,36 +134,36 @@ def _watch_words(argv: list[str]) -> list[str]:
 
 
 def _tick(text: str) -> float:
-    """Return the seconds between two live tables; raises argparse's error if they are out of range."""
+    """Return the seconds between two drawings of the live table; raise ArgumentTypeError if they are out of range."""
     with suppress(ValueError):
         if _SHORTEST_TICK_S <= (seconds := float(text)) <= _LONGEST_TICK_S:
             return seconds
-    raise argparse.ArgumentTypeError(f"{text}: give {_SHORTEST_TICK_S:g} to {_LONGEST_TICK_S:g} seconds")
+    raise argparse.ArgumentTypeError(f"{text} is not between {_SHORTEST_TICK_S:g} and {_LONGEST_TICK_S:g} seconds")
 
 
 def _print_leftovers(folder: CampaignFolder, campaign: Manifest, cells: list[str], *, buckets: bool) -> None:
-    """List files that fill a storage and that nobody needs: snapshots, and files that baselines wrote.
+    """Print files of interrupted runs that nobody needs: snapshots, and files that baselines wrote.
 
-    Buckets are asked where that is wanted, and of cells that this user has asked for here: a record may come from
-    somebody else, and a request is signed.
+    With `buckets`, also search buckets, but only those of cells that this user has requested in this folder. A record
+    may come from somebody else and name any address, but requests are signed.
     """
     if not cells:
         return
-    from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - a campaign that goes well does without
+    from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - rarely needed
 
     recorded, places = [], []
     for cell in cells:
         if cell_record := record.read_or_fault(folder.record(cell))[0]:
-            with suppress(*ODD_FIGURES):  # settings of another shape name no place
+            with suppress(*ODD_FIGURES):  # skip a record whose settings cannot be read
                 places += [
                     *checkpoint_targets.leftover_folders(cell_record),
                     *baseline_files.leftover_file(cell_record),
                 ]
                 recorded.append(cell_record)
-    what = {True: "snapshots of a run that was cut are left in", False: "a run that was cut left"}
+    what = {True: "an interrupted run left snapshots in", False: "an interrupted run left the file"}
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
-        console.say("the next run of their cell removes them; you may remove them too")
+        console.say("the next run of the same cell removes these files; you may also remove them yourself")
     saved = [
         each
         for each in recorded
@@ -165,13 +174,13 @@ def _print_leftovers(folder: CampaignFolder, campaign: Manifest, cells: list[str
         campaign_id = checkpoint_targets.campaign_id(folder, campaign["requests"][0].get("token", ""))
         console.say_first([*checkpoint_targets.leftover_objects(own, campaign_id)])
     elif own:
-        console.say("what cut runs left in buckets: python -m campaign status --buckets")
+        console.say("to see what interrupted runs left in buckets: python -m campaign status --buckets")
     if buckets and len(own) < len(saved):
-        console.say("buckets of cells that you did not ask for in this folder are not asked")
+        console.say("not searched: buckets of cells that you did not request in this folder")
 
 
 def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cells: set[str]) -> None:
-    """Print the user's commands that continue these cells, the one with most cells first."""
+    """Print the user's earlier commands that would continue these cells; first the command with most cells."""
     own = [each for each in reversed(campaign["requests"]) if is_own_request(folder.root, each)]
     requests = [(each["words"], set(each["cells"])) for each in own]
     lines = []
@@ -182,18 +191,18 @@ def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cell
         lines.append(f"  {command_line.command_to_continue(words)}")
         cells = cells - most
     if lines:
-        console.say("what is missing is measured by, in the folder where it was begun:")
+        console.say("to measure the missing runs, run this in the folder where you started the campaign:")
     console.say_first(lines)
     if cells:
         what = count_noun(len(cells), "unfinished cell")
-        console.say(f"{what} that you did not ask for in this folder: python -m campaign show CELL names a command")
+        console.say(f"{what} that you did not request in this folder: python -m campaign show CELL prints a command")
 
 
 def _print_cells(states: dict[str, StateOfCell], limit: int) -> None:
-    """Print a line for each cell, first those that need attention."""
+    """Print a line for each cell, ordered by state, at most `limit` lines."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(item[1]["status"]))
     for cell, state in ordered[:limit]:
-        # A refusal of Slurm's has several lines.
+        # The reason may be a message of sbatch with several lines, which are joined.
         details = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
         details += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
         console.show(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{details}")

@@ -1,4 +1,4 @@
-"""Run `testbed`: emulated storages like the paper's, on one disk."""
+"""Run the verb `testbed`: make, check and remove emulated storages like those of the paper, on one disk."""
 
 from __future__ import annotations
 
@@ -29,53 +29,57 @@ if TYPE_CHECKING:
     from jobs.system.device import Mount
 
 _ABOUT = """\
-Emulated storages on one disk, to rehearse with: ext4 on loop devices with the MB/s of the paper's Table I, and with the
-latency, the seeks and the queues of a disk, of flash and of a file server (model=rates: MB/s alone). up makes them, or
-what is missing of them; check measures them against that (2 minutes); down takes them away. A campaign uses them with
-site=twin. up nodes=4 makes four emulated nodes, each with a page cache of its own, for storage=nodes; fill makes the
-datasets of a campaign, whose words it takes, on what they read."""
+Make emulated storages on one disk, to rehearse a campaign: ext4 on loop devices with the MB/s of the paper's Table I,
+and with the latency, the seeks and the queues of a disk, of flash and of a file server (model=rates emulates only the
+MB/s). `up` makes the missing storages. `check` compares their speed with their models (2 minutes). `down` removes them.
+A campaign uses the storages with site=twin. `up nodes=4` makes four emulated nodes, each with its own page cache, for
+storage=nodes; `fill` takes the settings of a campaign, and makes its datasets on these nodes."""
 _USAGE = """\
 %(prog)s up [--dry-run] [KEY=VALUE ...] | down [--keep] [--dry-run] |
          fill KEY=VALUE ... | status [--json] | check [--json] [NAME ...]
          [--folder DIR]"""
 _NONE, _EXAMPLE = "-", "+paper=hepcnn +size=smoke"
 _FLAGS = {"keep": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
-_BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
+_BASELINE_BYTES = 6 * GB  # for a baseline's file of 5 GB (Section IV of the paper) and the file system's own data
 
 
 def main(argv: list[str]) -> int:
-    """Run a verb of the testbed; return 0, or 1 if `status` or `check` found a storage that is not as requested."""
-    options = _make_parser().parse_intermixed_args(argv)  # a flag may stand among the words
+    """Run `testbed up`, `fill`, `status`, `check` or `down`; return the exit code.
+
+    The code is 1 if `status` or `check` finds a storage that is not as requested, else 0.
+    """
+    options = _make_parser().parse_intermixed_args(argv)  # flags may be mixed with KEY=VALUE words
     if not options.folder.isprintable():
-        raise UsageError(f"--folder {options.folder!r} is no path", "name a folder, without line breaks")
-    folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
-    folder = folder.resolve() if ".." in folder.parts else folder  # `mkdir -p X/new/../y` makes X/new
+        raise UsageError(f"--folder {options.folder!r} is no path", "name a folder without line breaks")
+    folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - Path.expanduser raises for ~nobody
+    folder = folder.resolve() if ".." in folder.parts else folder  # `mkdir -p X/new/../y` would also make X/new
     for flag, verbs in _FLAGS.items():
         if getattr(options, flag) and options.what not in verbs:
             name = flag.replace("_", "-")
-            raise UsageError(f"testbed {options.what} takes no --{name}", f"--{name} goes with {' and '.join(verbs)}")
+            cure = f"--{name} is a flag of testbed {' and testbed '.join(verbs)}"
+            raise UsageError(f"testbed {options.what} takes no --{name}", cure)
     if options.what == "status":
         return _report_status(folder, as_json=options.json)
     if options.what == "check":
         return _check_speeds(folder, options.words, as_json=options.json)
     if options.words and options.what == "down":
-        raise UsageError(f"testbed down takes no '{options.words[0]}'", "KEY=VALUE goes with testbed up")
+        raise UsageError(f"testbed down takes no '{options.words[0]}'", "only testbed up and fill take KEY=VALUE")
     if options.dry_run:
         return _preview_steps(options, folder)
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
-            f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
+            f"testbed {options.what} needs root: it attaches loop devices and mounts file systems",
             f"sudo {shlex.join(python_command('-m', 'campaign', 'testbed', *_add_folder(argv, folder)))}",
         )
     if options.what == "fill":
-        from campaign.testbed.fill import fill_nodes  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.testbed.fill import fill_nodes  # noqa: PLC0415 - imports Hydra, which other verbs do not need
 
         return fill_nodes(folder, options.words)
     return _bring_up(options, folder) if options.what == "up" else _take_down(options, folder)
 
 
 def _add_folder(argv: list[str], folder: Path) -> list[str]:
-    """Return the arguments with the folder among them: sudo drops the variable that names it."""
+    """Add ``--folder`` to the arguments, because sudo drops the environment variable that names the folder."""
     named = any(word.partition("=")[0] == "--folder" for word in argv)
     return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
 
@@ -85,39 +89,42 @@ def _make_parser() -> arguments.CampaignParser:
         prog="python -m campaign testbed",
         usage=_USAGE,
         description=_ABOUT,
-        epilog="The keys of up: python -m campaign help testbed",
+        epilog="The settings of `testbed up`: python -m campaign help testbed",
     )
     parser.add_argument("what", choices=("up", "fill", "status", "check", "down"))
     parser.add_argument(
         "words",
         nargs="*",
         metavar="KEY=VALUE",
-        help="of up: storages=[hdd,ssd], hdd.size_gb=3, …; of fill: a campaign's",
+        help="for up: storages=[hdd,ssd], hdd.size_gb=3, …; for fill: settings of a campaign",
     )
     place = os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER
     parser.add_argument(
-        "--folder", metavar="DIR", default=place, help=f"where it lies (${FOLDER_VARIABLE}, else {DEFAULT_FOLDER})"
+        "--folder",
+        metavar="DIR",
+        default=place,
+        help=f"folder of the testbed (default: ${FOLDER_VARIABLE}, or else {DEFAULT_FOLDER})",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be done, as for a shell; needs no root"
+        "--dry-run", action="store_true", help="print the shell commands of up or down, run nothing; needs no root"
     )
-    parser.add_argument("--keep", action="store_true", help="of down: the images stay, with the datasets on them")
-    parser.add_argument("--json", action="store_true", help="of status and check: machine-readable, on stdout")
+    parser.add_argument("--keep", action="store_true", help="for down: keep the disk images with their datasets")
+    parser.add_argument("--json", action="store_true", help="for status and check: print the result as JSON on stdout")
     return parser
 
 
 def _bring_up(options: argparse.Namespace, folder: Path) -> int:
-    from campaign.config.testbed_words import requested_storages, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
+    from campaign.config.testbed_words import requested_storages, requested_store  # noqa: PLC0415 - imports Hydra
 
     store = requested_store(options.words)
     state = apply.bring_up(folder, requested_storages(options.words), apply.find_owner(), store)
     _print_state(state)
     if any(each.is_node and each.empty for each in state.storages.values()):
-        console.say(f"no dataset is there for emulated nodes: testbed fill {_EXAMPLE} makes that of a campaign")
+        console.say(f"the emulated nodes have no dataset yet: testbed fill {_EXAMPLE} makes the datasets of a campaign")
     if store:
         _report_how_to_use_store(folder)
     if str(folder) != (os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER):
-        console.say(f"site=twin finds it with: export {FOLDER_VARIABLE}={shlex.quote(str(folder))}")
+        console.say(f"to use this testbed with site=twin: export {FOLDER_VARIABLE}={shlex.quote(str(folder))}")
     return 0
 
 
@@ -125,7 +132,7 @@ def _report_how_to_use_store(folder: Path) -> None:
     store = s3.store_state(folder) or {}
     place = shlex.quote(str(Path(store["site"]).parent.parent))
     console.say(
-        f"use it with: . {shlex.quote(store['credentials'])} && python -m campaign --config-dir {place}"
+        f"to use the object store: . {shlex.quote(store['credentials'])} && python -m campaign --config-dir {place}"
         f" site={s3.SITE} storage=s3"
     )
 
@@ -136,23 +143,26 @@ def _take_down(options: argparse.Namespace, folder: Path) -> int:
         console.say(f"no testbed in {folder}")
     state = apply.take_down(folder, keep=options.keep)
     if state.marker is None and state.foreign_names:
-        console.say(f"{folder} stays: it holds what is not ours, such as {state.foreign_names[0]}")
+        console.say(f"{folder} was not removed: it contains foreign files, such as {state.foreign_names[0]}")
     return 0
 
 
 def _require_nothing_mounted(folder: Path) -> None:
-    """Refuse to call a testbed gone whose storages are still mounted: somebody removed its files."""
+    """Raise EnvironmentFaultError if the folder has no testbed marker, but file systems are still mounted in it.
+
+    Then somebody has removed files of a running testbed.
+    """
     left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
     if left:
         raise EnvironmentFaultError(
-            f"{folder} no longer says that it is a testbed, and file systems are mounted in it:"
+            f"{folder} has no testbed marker, but file systems are mounted in this folder:"
             f" {shlex.join(each.point for each in left)}",
-            f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal_commands(left)))}",
+            f"if they belonged to a testbed: sudo sh -c {shlex.quote(' && '.join(_removal_commands(left)))}",
         )
 
 
 def _removal_commands(left: Sequence[Mount]) -> list[str]:
-    """Return the commands that remove file systems, their loop devices and the limits of these by hand."""
+    """Return the shell commands that unmount file systems, and remove their loop devices and the devices' limits."""
     throttled, points = throttle.find_throttle(), shlex.join(each.point for each in left)
     loops = [Path(each.source) for each in left if each.source.startswith("/dev/loop")]
     numbers = [device.stat().st_rdev for device in loops]
@@ -162,10 +172,10 @@ def _removal_commands(left: Sequence[Mount]) -> list[str]:
 
 
 def _preview_steps(options: argparse.Namespace, folder: Path) -> int:
-    """Print the steps as they would be done; return 0."""
+    """Print the shell commands of `up` or `down` without running them; return 0."""
     groups: list[Group]
     if options.what == "up":
-        from campaign.config.testbed_words import requested_storages, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.config.testbed_words import requested_storages, requested_store  # noqa: PLC0415 - imports Hydra
 
         wanted, store = requested_storages(options.words), requested_store(options.words)
         groups = plan.plan_creation(wanted, apply.find_owner(), apply.expected_state(folder, wanted, store))
@@ -177,7 +187,7 @@ def _preview_steps(options: argparse.Namespace, folder: Path) -> int:
     for group in groups:
         for step in group:
             console.show(str(step))
-    console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
+    console.say("nothing to do" if not groups else "nothing was done; `up` may choose other loop devices")
     return 0
 
 
@@ -197,8 +207,8 @@ def _report_status(folder: Path, *, as_json: bool) -> int:
 
 
 def _check_speeds(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
-    """Measure the storages of these names, or all; return 1 if one differs from its model."""
-    from campaign.testbed import check  # noqa: PLC0415 - NumPy is not on the way to status
+    """Measure the named storages, or else all storages; return 1 if a storage differs from its model, else 0."""
+    from campaign.testbed import check  # noqa: PLC0415 - imports NumPy, which other verbs do not need
 
     state = inspect_testbed(folder)
     states = apply.storage_states(state)
@@ -228,7 +238,7 @@ def _check_speeds(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
             console.show(line)
     differs = any(row.differs for row in rows)
     if differs and load >= 1:
-        console.say(f"the load average was {load:.1f}: repeat it while nobody else uses this machine")
+        console.say(f"the load average was {load:.1f}: repeat the check while nobody else uses this machine")
     return 1 if differs else 0
 
 
@@ -246,7 +256,7 @@ def _print_store(store: Node) -> None:
 
 
 def _print_state(state: TestbedState) -> None:
-    """Print the state of each storage, and the disk beneath all of them."""
+    """Print the state of each storage, and of the disk that holds the images of all storages."""
     storages = apply.storage_states(state)
     if store := s3.store_state(state.folder):
         _print_store(store)
@@ -267,7 +277,8 @@ def _print_state(state: TestbedState) -> None:
             console.show(f"{name} is incomplete: {each['missing']}")
     beneath = mount_of(state.folder)
     console.show(
-        f"beneath: {beneath.source} ({beneath.fstype}), {state.free_bytes / GB:.1f} GB free; none is faster than that"
+        f"images on {beneath.source} ({beneath.fstype}), {state.free_bytes / GB:.1f} GB free;"
+        " no storage is faster than this disk"
     )
     sizes = {name: each.size_bytes for name, each in state.storages.items() if each.size_bytes is not None}
     small = [name for name, size in sizes.items() if size < _BASELINE_BYTES and not state.storages[name].is_node]

@@ -1,1 +1,1 @@
-"""Read the configuration of a campaign: overrides, values and their limits. Only this room imports Hydra."""
+"""Read the configuration of a campaign: overrides, values and their limits. Only this package imports Hydra."""

@@ -1,10 +1,9 @@
-"""Collect the points of the grid that a command line describes, and make a cell of each.
+"""Collect the points of the grid that a command line describes, and make a cell from each point.
 
-A point is a composed configuration. This module decides that each recipe has a grid of its own and that a size must
-change something. It also resolves storages: ``storage=`` and ``checkpoint=`` take a file of ``conf/``, a storage of the
-site, or a folder (``storage=/scratch/me`` is short for
-``storage=site storage.name=scratch_me storage.root=/scratch/me``). Hydra composes (`campaign.config.composer`), and
-nothing runs inside Hydra.
+A point is a composed configuration. This module gives each recipe its own grid, and refuses a size that changes no
+setting. It also resolves storages: ``storage=`` and ``checkpoint=`` take a file of ``conf/``, a storage of the site, or
+a folder (``storage=/scratch/me`` is short for ``storage=site storage.name=scratch_me storage.root=/scratch/me``). Hydra
+only composes configurations (`campaign.config.composer`); no campaign runs inside Hydra.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _SITE = ("site=", "site.", "+site.", "++site.")
 _SITE_STORAGES = "site.storages."
 _GROUPS = ("storage", "checkpoint")
 _PATH_STARTS = ("/", ".", "~")
-_LONGEST_NAME = 32  # of a storage (campaign.config.rules)
+_LONGEST_NAME = 32  # characters of a storage name (campaign.config.rules)
 _RECIPE = "+paper="
-_KEYS_SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
+_KEYS_SET_BY_SIZE = ("size", "trace")  # keys that the files of conf/size set; they change no number of a recipe
 
 
 class StorageChoices:
-    """The choices of storages for the overrides (``KEY=VALUE``) of one command line."""
+    """Resolves the storages that the overrides (``KEY=VALUE``) of one command line name."""
 
     def __init__(self, composer: Composer, overrides: Sequence[str]) -> None:
         self._composer = composer
@@ -53,15 +52,19 @@ class StorageChoices:
         self._site_storages = self._read_site_storages(overrides)
 
     def force_site_key(self, override: str) -> str:
-        """Return an override with ``++`` if it sets a key of a site's storage, which the site's file may lack."""
+        """Put ``++`` before an override that sets a key of a site's storage, because the site's file may lack the key.
+
+        Other overrides are returned unchanged.
+        """
         name, _, key = override.removeprefix(_SITE_STORAGES).partition("=")[0].partition(".")
         is_of_site = override.startswith(_SITE_STORAGES) and name in self._site_storages
         return f"++{override}" if is_of_site and key in declared_settings(SiteStorage) else override
 
     def expand(self, assignment: Assignment) -> list[Assignment]:
-        """Return the assignments for Hydra that choose a storage of the site or a folder; raises UsageError.
+        """Return the assignments for Hydra that replace an assignment of a storage of the site, or of a folder.
 
-        A name with a file in ``conf/`` or in the user's configuration folder means that file.
+        A name with a file in ``conf/`` or in the user's configuration folder means that file, so its assignment is
+        returned unchanged. Raises UsageError for an unknown name.
         """
         group = assignment.key
         if group not in _GROUPS or not assignment.text.startswith(f"{group}="):
@@ -82,7 +85,7 @@ class StorageChoices:
         return [assignment._replace(text=f"{group}={'s3' if is_bucket else 'site'}"), name]
 
     def _read_site_storages(self, overrides: Sequence[str]) -> dict[str, Node]:
-        """Return the storages of the site by name; none unless an override may name one of them."""
+        """Return the storages of the site by name, or an empty dictionary if no override may name such a storage."""
         is_needed = any(override.startswith(_SITE_STORAGES) for override in overrides) or any(
             name not in self._composer.options(group) for text in overrides for group, name in _storage_names(text)
         )
@@ -91,14 +94,18 @@ class StorageChoices:
         return {name: node for point in points for name, node in point["site"]["storages"].items()}
 
     def _name_folder(self, folder: str) -> str:
-        """Return a name for the storage in a folder: the last 32 characters of its path; raises UsageError for two."""
+        """Return a name for the storage in a folder: the last 32 characters of its path.
+
+        Raises UsageError if another folder has already got the same name.
+        """
         paths = (Path(folder), Path(folder).absolute(), "root")
         name = next(filter(None, (re.sub(r"[^A-Za-z0-9]+", "_", str(path)).strip("_") for path in paths)))
         name = name[-_LONGEST_NAME:].lstrip("_")
         if (other := self._folder_of_name.setdefault(name, folder)) != folder:
             raise UsageError(
                 f"{other} and {folder} would both be storage {name}",
-                f"measure one after the other, or name one yourself: storage=site storage.name=… storage.root={folder}",
+                "use a campaign for each folder, or choose another name:"
+                f" storage=site storage.name=… storage.root={folder}",
             )
         return name
 
@@ -110,9 +117,10 @@ def _storage_names(override: str) -> list[tuple[str, str]]:
 
 
 def collect_points(argv: Sequence[str]) -> list[Point] | None:
-    """Return the configuration of each point of the grid, or None if Hydra only shows something (``--cfg``).
+    """Return the configuration of each point of the grid, or None if Hydra only prints a configuration (``--cfg``).
 
-    `argv` are the arguments of the command line without a verb. Raises UsageError, or RefusalsError for several.
+    `argv` are the arguments of the command line without a verb. Raises UsageError for one wrong setting, RefusalsError
+    for several wrong settings.
     """
     arguments = parse_command_line(argv)
     check_overrides(arguments.overrides)
@@ -130,12 +138,12 @@ def collect_points(argv: Sequence[str]) -> list[Point] | None:
 
 @cache
 def shipped_choices(group: str) -> frozenset[str]:
-    """Return the choices of a group that come with this project."""
+    """Return the names of the choices of a group that are part of this project (files in ``conf/``)."""
     return frozenset(file.name.removesuffix(".yaml") for file in (files("conf") / group).iterdir())
 
 
 class _Grid:
-    """The overrides of a command line, with the storages of its site as choices."""
+    """Composes the overrides of a command line, in which the storages of the site can be chosen by name."""
 
     def __init__(self, composing: Composer, overrides: Sequence[str]) -> None:
         self._composer = composing
@@ -148,7 +156,7 @@ class _Grid:
         try:
             for recipe_overrides in _split_by_recipe(overrides):
                 for point in compose_points(self._composer, recipe_overrides, self._storages.expand):
-                    points.append(point)  # noqa: PERF402 - the points before a refused one are kept
+                    points.append(point)  # noqa: PERF402 - an error must not lose earlier points
         except UsageError as error:  # the message also has the refusals of earlier points
             if earlier_refusals := [refusal for point in points for refusal in rules.collect_refusals(point)]:
                 raise RefusalsError([*earlier_refusals, (error.message, error.hint)]) from error
@@ -156,17 +164,17 @@ class _Grid:
         return points
 
     def expand_overrides(self) -> list[str]:
-        """Return the overrides in the form for Hydra, which shows one configuration."""
+        """Return the overrides in the form that Hydra needs to print one configuration."""
         keys = [self._composer.parse(override).key_or_group for override in self.overrides]
         assignments = [Assignment(text, key) for text, key in zip(self.overrides, keys, strict=True)]
         return [expanded.text for assignment in assignments for expanded in self._storages.expand(assignment)]
 
 
 def _require_effect_of_size(grid: _Grid, points: Sequence[Point]) -> None:
-    """Raise UsageError for a size that changes no number of the campaign, because tables would show this size.
+    """Raise UsageError if the size changes no number of the campaign, because tables would show a meaningless size.
 
-    A recipe of conf/paper uses the size, unless overrides set all its numbers. Other points (a recipe of the user,
-    ``benchmark=baseline``) are composed with another size and compared.
+    A recipe of conf/paper depends on the size, unless overrides set its numbers. Other points (a recipe of the user,
+    ``benchmark=baseline``) are composed again with another size and compared.
     """
     sizes = [override for override in grid.overrides if override.startswith(SIZES)]
     recipes = set(_recipe_names(grid.overrides))
@@ -177,13 +185,13 @@ def _require_effect_of_size(grid: _Grid, points: Sequence[Point]) -> None:
     if _without_size(points) == _without_size(resized):
         raise UsageError(
             f"{sizes[-1]} changes nothing here: no number of these cells depends on a size",
-            "leave it out (dataset.files=… iterations=… make a campaign small, and overrule it), or name a recipe:"
-            " +paper=fig4",
+            "leave the size out (dataset.files=… iterations=… make a campaign small, and overrule it),"
+            " or name a recipe: +paper=fig4",
         )
 
 
 def _without_size(points: Sequence[Point]) -> list[Mapping[str, object]]:
-    """Return the points without the keys that a size sets itself."""
+    """Return the points without the keys that the files of conf/size set."""
     return [{key: part for key, part in point.items() if key not in _KEYS_SET_BY_SIZE} for point in points]
 
 
@@ -193,9 +201,9 @@ def _recipe_names(overrides: Sequence[str]) -> list[str]:
 
 
 def _split_by_recipe(overrides: Sequence[str]) -> list[list[str]]:
-    """Return one list of overrides per recipe of ``+paper=fig4,fig5``, because each recipe has a grid of its own.
+    """Return one list of overrides for each recipe of ``+paper=fig4,fig5``, because each recipe has its own grid.
 
-    A recipe gets the paper's size, unless an override names another size or sets a number that depends on the size.
+    A recipe gets ``+size=paper``, unless an override names a size or sets a number that depends on the size.
     """
     names = _recipe_names(overrides)
     if not names:
@@ -210,9 +218,9 @@ def _split_by_recipe(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
-    """Return each cell of the points once, in order, and the settings of the campaign's conduct.
+    """Return each cell of the points once, in order, and the settings that say how to run the campaign.
 
-    Raises UsageError for a point that cannot be a cell, RefusalsError for several of them.
+    Raises UsageError if a point cannot be a cell, RefusalsError if several points cannot be cells.
     """
     if not points:
         raise UsageError("the grid has no points", "does a glob() match nothing? name the values one by one")
@@ -229,7 +237,7 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
                 raise _swept_conduct_error(conduct, _conduct_of(point))
             cell = make_cell(point)
         except UsageError as error:
-            if refusals:  # of earlier points
+            if refusals:  # earlier points were refused, too
                 raise RefusalsError([*refusals, (error.message, error.hint)]) from error
             raise
         cells.setdefault(cell.id, cell)
@@ -239,13 +247,13 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     ):
         raise UsageError(
             "profile.compare=true without a profile: there is nothing to compare",
-            "profile.posix=trace or profile.tensorflow=5-15, for example; each such run is paired with one without",
+            "set profile.posix=trace or profile.tensorflow=5-15; each profiled run is then paired with one without",
         )
     return list(cells.values()), conduct
 
 
 class _PointFlattener:
-    """Flattens points; a node that a point shares with the last point is walked once."""
+    """Flattens points; a node that two consecutive points share is flattened only once, to save time."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -264,16 +272,16 @@ class _PointFlattener:
 
 
 def _conduct_of(point: Point) -> Conduct:
-    """Return the settings of a point for the conduct of the campaign, which do not change what it measures."""
+    """Return the settings of a point that say how to run the campaign; they do not change a measured result."""
     conduct = {key: value for key, value in point.items() if key not in EVERY}
     return cast("Conduct", {**conduct, "profile": {"compare": point["profile"]["compare"]}})
 
 
 def _swept_conduct_error(one: Conduct, other: Conduct) -> UsageError:
-    """Return the error for two points that differ in how the campaign is run."""
+    """Return the error for two points with different settings of how to run the campaign."""
     one_flat, other_flat = dict(flat_items(one)), dict(flat_items(other))
     key = next(key for key in (*one_flat, *other_flat) if one_flat.get(key) != other_flat.get(key))
     return UsageError(
         f"{key} has several values ({one_flat.get(key)}, {other_flat.get(key)}), but holds for the whole campaign",
-        f"give {key} one value, or start one campaign per value",
+        f"give {key} one value, or start a campaign for each value",
     )

@@ -1,8 +1,9 @@
-"""Compose the points of a grid: Hydra's grammar reads the overrides, and their values are multiplied.
+"""Compose the points of a grid: Hydra's grammar reads the overrides, and all combinations of their values are points.
 
-Hydra composes a point in about 0.1 s, and the points of a grid differ mostly in plain values. So Hydra composes one
-point for each combination of all other words (groups, added and deleted keys, lists and mappings), and plain values
-are then set on it with the call that Hydra makes (``OmegaConf.update``). Tests compare the result with Hydra's.
+Hydra needs about 0.1 s to compose a point, and the points of a grid differ mostly in plain values. So Hydra composes
+only one point for each combination of all other overrides (groups, added and deleted keys, lists and mappings). Plain
+values are then set in this point with the function that Hydra uses (``OmegaConf.update``). Tests compare the result
+with points that Hydra composed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from jobs.model.declared import MISSING
 from jobs.model.settings import flat_items
 from jobs.parser import nearest_hint
 
-# An override that this expression matches is parsed 50 times faster than by Hydra.
+# Overrides with whole numbers: this expression parses them 50 times faster than Hydra's parser.
 _WHOLE_NUMBER = re.compile(r"([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")
 _GROUP_PREFIXES = tuple(f"{group}." for group in CHOICES)
 
 
 class Assignment(NamedTuple):
-    """One value for one key or group in a point; if `plain`, a scalar that depends on no other assignment."""
+    """One value for one key or group in a point; a `plain` value is a scalar that depends on no other assignment."""
 
     text: str  # the override for Hydra
     key: str  # the dotted key, or the group
@@ -40,9 +41,9 @@ class Assignment(NamedTuple):
 
 
 Expansion = Callable[[Assignment], Sequence[Assignment]]
-"""A function from an assignment of the user to the assignments that Hydra reads in its place."""
+"""A function that replaces an assignment of the user by the assignments that Hydra reads."""
 _Values = list[tuple[Assignment, ...]]
-"""The values of one override of a grid, each as the assignments for Hydra."""
+"""All values of one override of a grid; each value is a tuple of assignments for Hydra."""
 
 
 def compose_points(
@@ -50,7 +51,7 @@ def compose_points(
 ) -> Iterator[Point]:
     """Yield the points of a grid as plain containers, with interpolations resolved; raises UsageError.
 
-    Points share equal parts, so they must not be changed.
+    Points share their equal parts, so a caller must not change a point.
     """
     reader = _OverrideReader(composer, expand)
     master, fixed = _compose_unswept(composer, reader.values_of_all(overrides))
@@ -88,7 +89,10 @@ class _OverrideReader:
         self._independent = cache(_is_independent)
 
     def values_of_all(self, words: Sequence[str]) -> list[_Values]:
-        """Return the values of each override; if a key is given twice, the last value counts, at the first place."""
+        """Return the values of each override. If a key is given twice, its last value counts.
+
+        The order is that of the first occurrence of each key.
+        """
         overrides = {override.get_key_element(): override for override in map(self._composer.parse, words)}
         return [
             [tuple(self._expand(self._assignment(text))) for text in self._value_texts(override)]
@@ -96,7 +100,7 @@ class _OverrideReader:
         ]
 
     def split_plain(self, assignments: Sequence[Assignment]) -> tuple[list[Assignment], tuple[str, ...]]:
-        """Return the plain assignments of a point, and the texts of the others, which Hydra composes."""
+        """Return the plain assignments of a point, and the texts of all other assignments, which Hydra composes."""
         others = frozenset(
             assignment.key
             for assignment in assignments
@@ -120,7 +124,7 @@ class _OverrideReader:
         elif override.is_discrete_sweep():
             yield from (f"{key}={value}" for value in override.sweep_string_iterator())
         else:
-            raise UsageError(f"{override.input_line} names no single values", f"name them: {key}=1,2")
+            raise UsageError(f"{override.input_line} names no single values", f"name the values: {key}=1,2")
 
     def _read_assignment(self, text: str) -> Assignment:
         """Return the assignment of an override with one value."""
@@ -142,7 +146,7 @@ def _list_items(override: Override) -> list[str] | None:
 
 
 def _is_independent(key: str, other_keys: frozenset[str]) -> bool:
-    """Return whether no other assignment sets this key, a key below it or one above it."""
+    """Return whether none of the other keys is equal to this key, below this key or above this key."""
     return not any(f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.") for other in other_keys)
 
 
@@ -157,7 +161,8 @@ def _is_plain(override: Override) -> bool:
 def _compose_unswept(composer: Composer, values: Sequence[_Values]) -> tuple[DictConfig, tuple[str, ...]]:
     """Compose the overrides that have one value, such as a recipe; return the configuration and the texts for Hydra.
 
-    Overrides like ``checkpoint.every=10`` are left out: ``checkpoint`` may be swept, and a choice may lack the key.
+    Overrides like ``checkpoint.every=10`` are left out, because ``checkpoint`` may have several choices, and a choice
+    may lack the key.
     """
     fixed = [
         choices[0] for choices in values if len(choices) == 1 and not choices[0][0].text.startswith(_GROUP_PREFIXES)
@@ -170,9 +175,9 @@ def _compose_unswept(composer: Composer, values: Sequence[_Values]) -> tuple[Dic
 
 
 def _combine_values(composer: Composer, values: Sequence[_Values]) -> Iterator[tuple[Assignment, ...]]:
-    """Yield the assignments of each grid point, without keys that the choices of the point do not have.
+    """Yield the assignments of each grid point; leave out keys that the choices of the point do not have.
 
-    In ``checkpoint=none,hdd checkpoint.every=10`` the second override is for ``hdd`` only.
+    For example, in ``checkpoint=none,hdd checkpoint.every=10`` the second override only affects ``hdd``.
     """
     all_assignments = {assignment for choices in values for choice in choices for assignment in choice}
     without_effect: dict[Assignment, set[Assignment]] = {}  # for each choice, the assignments whose key it lacks
@@ -196,13 +201,13 @@ def _combine_values(composer: Composer, values: Sequence[_Values]) -> Iterator[t
 
 
 def _order_assignments(combination: Sequence[tuple[Assignment, ...]]) -> tuple[Assignment, ...]:
-    """Return the assignments of a point; implied ones come first, so that the user's own ones take precedence."""
+    """Return the assignments of a point: first implied assignments, then the user's own, which take precedence."""
     implied = tuple(assignment for choice in combination for assignment in choice[1:])
     return implied + tuple(choice[0] for choice in combination)
 
 
 def _keys_of_choice(config: DictConfig, group: str) -> set[str]:
-    """Return the dotted keys of a choice of a group; empty for a choice that has only a name."""
+    """Return the dotted keys of a choice of a group, or an empty set if the choice has only a name."""
     node = _to_container(config[group], resolve=False)
     keys = {f"{group}.{key}" for key in node} | {key for key, _ in flat_items(node, f"{group}.")}
     return keys if len(node) > 1 else set()
@@ -216,7 +221,7 @@ class _ComposedBase:
             config.pop("hydra", None)
         self._config = config
         _set_plain_values(config, plain_assignments)
-        # Interpolations are resolved once for all points, unless one of them may depend on one of the keys.
+        # Interpolations are resolved once for all points, unless an interpolation may depend on a plain key.
         raw = _to_container(config, resolve=False)
         require_keys(raw)
         depends = _depends_on_keys(raw, [assignment.key for assignment in plain_assignments])
@@ -224,7 +229,7 @@ class _ComposedBase:
         self._typed = lru_cache(maxsize=None, typed=True)(self._typed_value)  # 1, 1.0 and True are three values
 
     def with_values(self, assignments: Sequence[Assignment]) -> Point:
-        """Return the configuration with the values of these assignments."""
+        """Return the configuration with the values of these plain assignments."""
         if self._resolved is None:
             _set_plain_values(self._config, assignments)
             return self._typed_container()
@@ -254,7 +259,7 @@ def _set_plain_values(config: DictConfig, assignments: Iterable[Assignment]) -> 
 
 
 def _depends_on_keys(raw: Point, keys: Iterable[str]) -> bool:
-    """Return whether an interpolation names a part of one of the keys."""
+    """Return whether an interpolation contains a part of a key, so that its value may depend on the key."""
     parts = {part for key in keys for part in key.split(".")}
     texts = [text for _, value in flat_items(raw) if "${" in (text := str(value))]
     return any(part in text for part in parts for text in texts)

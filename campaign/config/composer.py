@@ -1,7 +1,7 @@
-"""Use Hydra only by its public functions: register defaults and resolvers, compose, and explain its errors.
+"""Use the public functions of Hydra: register defaults and resolvers, compose configurations, and explain errors.
 
-A grid is composed by the Compose API. `hydra.main` is used only to show something: ``--cfg``, ``--info``, completion
-in a shell. No plugin of ours is needed, and no callback of a configuration file is called. The resolvers are the
+Hydra's Compose API composes a grid. `hydra.main` is used only to print something: ``--cfg``, ``--info``, and shell
+completions. Hydra needs no plugin of this project, and calls no callback of a configuration file. Resolvers are the
 functions behind ``${name:…}`` in conf/.
 """
 
@@ -45,12 +45,12 @@ from jobs.objects.address import address_of
 from jobs.parser import nearest_hint
 
 TESTBED = "testbed"
-"""The name of the configuration of a testbed."""
+"""The name of the Hydra configuration with the settings of a testbed."""
 
 
 @cache
 def register_defaults() -> None:
-    """Register the defaults and the resolvers with Hydra; the defaults are plain values below ``declared/``."""
+    """Register the defaults and the resolvers with Hydra; the defaults are plain values in the group ``declared``."""
     store = ConfigStore.instance().store
     plain = {
         **default_values(Common),
@@ -68,7 +68,10 @@ def register_defaults() -> None:
 
 
 def default_values(kind: type[Keys]) -> dict[str, Any]:
-    """Return the defaults of a node as Hydra composes them; a default that depends on the size is an interpolation."""
+    """Return the defaults of a node in the form that Hydra composes.
+
+    A default that depends on the size is an interpolation.
+    """
 
     def default_value(declaration: DeclaredSetting) -> Any:
         if declaration.node is declaration.type:
@@ -81,7 +84,7 @@ def default_values(kind: type[Keys]) -> dict[str, Any]:
 
 
 def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> Any:
-    """Return a key of the chosen storage from the site's file, or its default."""
+    """Return the value of a key of the chosen storage from the site's file, or else the default of the key."""
     site_storage = _root_.site.storages.get(_root_.storage.name)
     value = None if site_storage is None else site_storage.get(key)
     kind = ObjectStorage if "endpoint" in _root_.storage else Storage
@@ -90,7 +93,10 @@ def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> An
 
 
 def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return the root of the chosen storage or of one of the site, by its name; for a bucket its address."""
+    """Return the root of the storage with this name: the chosen storage, or a storage of the site.
+
+    For a bucket, return its address. If there is no such storage, return `default`.
+    """
     storage = _root_.storage if _root_.storage.name == name else _root_.site.storages.get(name)
     if storage is not None and storage.get("endpoint") and storage.get("bucket"):
         return address_of(storage)
@@ -98,7 +104,7 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
-    """Return the name or the root of the storage of a folder; `key` is ``name`` or ``root``."""
+    """Return the name or the root of the storage in which a folder lies; `key` is ``name`` or ``root``."""
     roots = {
         str(name): root for name, storage in _root_.site.storages.items() if (root := storage.get("root")) is not None
     }
@@ -107,7 +113,10 @@ def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
 
 
 def _site_accelerator(*, _root_: DictConfig) -> Any:
-    """Return the accelerator of the site; ``auto`` for a benchmark that computes nothing."""
+    """Return the accelerator of the site, or ``auto`` for a benchmark that computes nothing.
+
+    If the site has ``auto``, a benchmark whose steps are emulated by default gets ``emulated``.
+    """
     name = _root_.benchmark.name
     if _root_.site.accelerator == "auto" and name in names_of("emulates"):
         return "emulated"
@@ -115,19 +124,19 @@ def _site_accelerator(*, _root_: DictConfig) -> Any:
 
 
 def _if_emulated(accelerator: str, step_s: float) -> float | None:
-    """Return the seconds of a step of the emulated accelerator; None for the other accelerators."""
+    """Return `step_s` for the emulated accelerator, and None for any other accelerator."""
     return step_s if accelerator == "emulated" else None
 
 
 def _of_benchmark(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
-    """Return a benchmark's own default of a common setting, else the common default."""
+    """Return the chosen benchmark's own default of a common setting, or else the common default."""
     benchmark = benchmarks().get(_root_.benchmark.name)
     common_default = declared_defaults(Common).get(name, default)
     return benchmark.own_defaults.get(name, common_default) if benchmark else common_default
 
 
 def _by_size(paper: Any, smoke: Any, lab: Any = None, *, _root_: DictConfig) -> Any:
-    """Return a recipe's number for the present size; `lab` is by default the same as `smoke`."""
+    """Return the value for the chosen size (paper, smoke or lab); without `lab`, size=lab gets the value of `smoke`."""
     small = {"smoke": smoke, "lab": smoke if lab is None else lab}
     return small.get(_root_.size, paper)
 
@@ -141,7 +150,10 @@ GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig
 
 @contextmanager
 def explain_errors() -> Iterator[None]:
-    """Raise an error of Hydra, OmegaConf or YAML as a UsageError with its cure; unchanged with HYDRA_FULL_ERROR=1."""
+    """Turn an error of Hydra, OmegaConf or YAML into a UsageError with a cure.
+
+    With HYDRA_FULL_ERROR=1 in the environment, the error is raised unchanged.
+    """
     is_unchanged = os.environ.get(FULL_ERROR) == "1"
     try:
         yield
@@ -154,14 +166,14 @@ def explain_errors() -> Iterator[None]:
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Return whether an error comes from one of the libraries, even if they do not declare its type."""
+    """Return whether an error has a type of these libraries, or was raised in a module of these libraries."""
     *_, innermost = walk_tb(error.__traceback__)
     module = str(innermost[0].f_globals.get("__name__"))
     return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES
 
 
 def _explain(error: Exception) -> UsageError:
-    """Return a UsageError that says what a library's error means here."""
+    """Return a UsageError that explains a library's error in the words of this program."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(error, MissingConfigException):
         return _explain_unknown_choice(error)
@@ -190,7 +202,7 @@ def _explain_unreadable_file(error: Exception) -> UsageError | None:
 
 def _explain_refused_value(cause: OmegaConfBaseException) -> UsageError:
     if isinstance(cause, MissingMandatoryValue):
-        return UsageError(f"{cause.full_key} has no value", f"give one: {cause.full_key}=…")
+        return UsageError(f"{cause.full_key} has no value", f"give it a value: {cause.full_key}=…")
     if isinstance(cause, ConfigKeyError | AttributeError):
         siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
         return unknown_key_error(str(cause.full_key), [key for key in siblings if key != "hydra"])
@@ -222,7 +234,7 @@ def _explain_other_error(error: Exception) -> UsageError:
         hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest_hint(word, ROOT)
         return UsageError(f"'{word}' is not a group with a choice to replace", hint)
     if "Ambiguous value" in str(error):
-        return UsageError(_first_line(error), "--cfg and --info show one cell: give each key one value")
+        return UsageError(_first_line(error), "--cfg and --info print a single cell: give each key one value")
     return UsageError(_first_line(error), "see `python -m campaign help keys`")
 
 
@@ -231,29 +243,32 @@ def _first_line(error: Exception) -> str:
     return (f"{first} {rest.partition(chr(10))[0]}" if first.endswith(":") else first).rstrip(".")
 
 
-_BASE = "1.3"  # the version of Hydra whose rules hold
-_CONFIG = "config"  # the file of conf/ with the defaults of all groups
+_BASE = "1.3"  # the version of Hydra whose defaults apply (version_base)
+_CONFIG = "config"  # the file conf/config.yaml, which has the default choices of all groups
 
 
 class Composer:
-    """A context in which configurations are composed from ``conf/`` and from a folder of the user's."""
+    """A context manager that composes configurations from ``conf/`` and from the user's configuration folder."""
 
     def __init__(self, folder: str | None = None, config: str = _CONFIG) -> None:
-        """Read `folder` beside ``conf/``, and begin with the file `config`; raises UsageError for a missing folder."""
+        """Search `folder` in addition to ``conf/``, and start with the file `config`.
+
+        Raises UsageError if the folder does not exist.
+        """
         register_defaults()
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(
                 f"there is no folder {folder}",
-                "--config-dir and $CAMPAIGN_CONFIG_DIR name a folder with your own site/, storage/, paper/, …",
+                "name a folder that has your own site/, storage/, paper/, … with --config-dir or $CAMPAIGN_CONFIG_DIR",
             )
         self._search_path = (
             [f"hydra.searchpath=[{quote_for_hydra(f'file://{Path(folder).absolute()}')}]"] if folder else []
         )
         self._config = config
-        self.options = lru_cache(maxsize=None)(self._options)  # Hydra takes some ms to answer
+        self.options = lru_cache(maxsize=None)(self._options)  # cached, because Hydra needs some ms
 
     def __enter__(self) -> Self:
-        """Start Hydra, which allows one composer at a time."""
+        """Start Hydra; a process can have only one active composer."""
         self._hydra = initialize_config_module("conf", version_base=_BASE)
         self._hydra.__enter__()
         return self
@@ -263,12 +278,15 @@ class Composer:
         self._hydra.__exit__(kind, error, at)
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """Return the configuration of overrides without a sweep, with Hydra's own node; raises UsageError."""
+        """Compose overrides that have one value each; return the configuration, including Hydra's own node.
+
+        Raises UsageError for overrides that cannot be composed.
+        """
         with explain_errors():
             return compose(self._config, overrides=[*self._search_path, *overrides], return_hydra_config=True)
 
     def parse(self, override: str) -> Override:
-        """Return an override as Hydra's grammar reads it; raises UsageError."""
+        """Parse an override by Hydra's grammar; raises UsageError for an unreadable override."""
         with explain_errors():
             return self._parser.parse_overrides([override])[0]
 
@@ -277,7 +295,7 @@ class Composer:
         return OverridesParser.create()
 
     def _options(self, group: str) -> frozenset[str]:
-        """Return the choices of a group; none if the key is no group."""
+        """Return the choices of a group, or an empty set if the name is no group."""
         return self._find_options(group, ObjectType.CONFIG) if group.partition("/")[0] in self._groups else frozenset()
 
     @cached_property
@@ -290,7 +308,7 @@ class Composer:
 
 
 def show_with_hydra(arguments: Sequence[str]) -> None:
-    """Call Hydra with arguments that have flags like ``--cfg``: it shows something; raises UsageError."""
+    """Let Hydra print something for arguments with flags like ``--cfg``; raises UsageError for wrong arguments."""
     register_defaults()
     with explain_errors(), _command_line_of(arguments):
         hydra_main(version_base=_BASE, config_path="pkg://conf", config_name=_CONFIG)(lambda _: None)()
@@ -298,7 +316,7 @@ def show_with_hydra(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _command_line_of(arguments: Sequence[str]) -> Iterator[None]:
-    """Give arguments to Hydra as the command line, and make it raise errors, which it would else print."""
+    """Put arguments into ``sys.argv`` for Hydra, and make Hydra raise errors, which it would otherwise print."""
     argv, full_error = sys.argv, os.environ.get(FULL_ERROR)
     sys.argv, os.environ[FULL_ERROR] = ["campaign", *arguments], "1"
     try:

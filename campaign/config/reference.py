@@ -1,6 +1,6 @@
-"""Write the reference of the settings: the text of ``help`` and docs/reference/keys.md, which this module prints.
+"""Write the reference of all settings: the text of ``help``, and the page docs/reference/keys.md.
 
-::
+To write the page::
 
     python -m campaign.config.reference > docs/reference/keys.md
 """
@@ -26,20 +26,20 @@ from jobs.model.settings import Common
 
 _DECLARED = re.compile(r"/declared/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
-_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in one,other")  # legal values that need no words
+_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in one,other")  # types that the default value makes clear
 _OF_TESTBED = "testbed up"
 _INTRODUCTION = """\
-The words of the command line are `KEY=VALUE` (`threads=4`, `checks.spread_max=0.1`) and `GROUP=CHOICE` (`storage=hdd`).
+A command line has words `KEY=VALUE` (`threads=4`, `checks.spread_max=0.1`) and `GROUP=CHOICE` (`storage=hdd`).
 A choice has the keys of its section: `storage=hdd storage.root=/mnt/hdd`. Several values for one key or group
-(`threads=1,2,4`) make a grid. The title of a section is what to type, and what it is.
+(`threads=1,2,4`) make a grid. The title of each section shows what to type, and what it means.
 
-In the tables, `…` means that there is no default, and "smoke" names the default of `+size=smoke`. Numbers are typed
+In the tables, `…` means that a key has no default, and "smoke" marks the default with `+size=smoke`. Type numbers
 without commas. 1 MB is 10^6 bytes, 1 GB is 10^9 bytes, 1 MiB is 2^20 bytes.
 """
 
 
 class Choice(NamedTuple):
-    """A choice of a group: its name, its description, and the lines of its values."""
+    """A choice of a group: its name, its description, and the lines with the values that it sets."""
 
     name: str
     about: str
@@ -47,33 +47,33 @@ class Choice(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The settings of one node, and the choices that have them."""
+    """A section of the reference: the settings of one node, and the choices of a group that have these settings."""
 
-    key: str  # of the node; empty for the keys at the top
+    key: str  # key of the node in the configuration; empty for the top-level keys
     kind: type[Keys]
     choices: tuple[Choice, ...] = ()
-    verb: str = ""  # the verb that takes these settings; empty: `run`
+    verb: str = ""  # the verb that takes these settings; empty for a campaign
 
     @property
     def about(self) -> str:
-        """Return the description, in one line."""
+        """Return the description of the section in one line."""
         return " ".join((self.kind.__doc__ or "").split()).removesuffix(".")
 
     @property
     def details(self) -> str:
-        """Return the description without its first sentence, which is in the title; may be empty."""
+        """Return the description without its first sentence, which the title contains; the result may be empty."""
         details = self.about.partition(". ")[2]
         return f"{details}." if details else ""
 
     @property
     def typed_form(self) -> str:
-        """Return the form in which a user types a choice or, without choices, a key."""
+        """Return what a user types to choose from this section or, if it has no choices, to set a key."""
         names = ", ".join(choice.name for choice in self.choices)
         return f"{self.key}={names}" if names else f"{self.verb} {f'{self.key}.KEY=VALUE'.lstrip('.')}".lstrip()
 
     @property
     def rows(self) -> Iterator[tuple[str, DeclaredSetting]]:
-        """Return the settings by their dotted keys, without ``name``, which is the choice."""
+        """Return the dotted keys and settings of the section, except ``name``, which is the name of the choice."""
         prefix = f"{self.key}." if self.key else ""
         rows = ((prefix + key, declaration) for key, declaration in _list_rows(self.kind) if key != "name")
         if not self.verb:
@@ -85,13 +85,16 @@ class Section(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Return the form in which a user types the section, and the first sentence of its description."""
+        """Return the title of the section: what a user types, and the first sentence of the description."""
         first = self.about.partition(". ")[0]
         return f"`{self.typed_form}`: {first[0].lower()}{first[1:]}"
 
 
 def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, DeclaredSetting]]:
-    """Yield the settings of a node and of the nodes below it by their keys; NAME stands for a user's name."""
+    """Yield the keys and settings of a node and of all nodes below it.
+
+    In a key, NAME stands for a name that the user chooses, such as the name of a storage.
+    """
     for name, declaration in declared_settings(kind).items():
         if declaration.node is not declaration.type:
             yield prefix + name, declaration
@@ -103,7 +106,11 @@ def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, Declar
 
 
 def list_sections() -> Iterator[Section]:
-    """Yield all sections: the keys at the top, the nodes, and of each group one section per kind of keys."""
+    """Yield all sections of the reference.
+
+    There is a section for the top-level keys, for each node, and, in each group, for each set of choices with the same
+    keys.
+    """
     yield from (Section("", kind) for kind in (Common, ConductKeys))
     yield from (Section(name, kind) for name, kind in NODES.items())
     for group, kinds in CHOICES.items():
@@ -117,7 +124,7 @@ def list_sections() -> Iterator[Section]:
 
 
 def _list_choices(group: str) -> Iterator[tuple[str, Choice]]:
-    """Yield the choices of a group that come with this project, each with the name of its kind."""
+    """Yield the choices of a group in conf/, each with the name of its kind, that is, of its set of keys."""
     texts = {
         file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8")
         for file in list_yaml_files(files("conf") / group)
@@ -133,19 +140,19 @@ def _list_choices(group: str) -> Iterator[tuple[str, Choice]]:
 
 
 def _strip_defaults_list(text: str) -> str:
-    """Return the lines below a defaults list, without the name."""
+    """Remove the defaults list and the line ``name: …`` from the text of a choice; return the lines with its values."""
     body = re.sub(r"\A(?: \[[^\n]*\n|\n(?: +-[^\n]*\n)*)", "", text)
     return re.sub(r"^name: .*\n?", "", body, flags=re.MULTILINE).strip("\n")
 
 
 def list_yaml_files(entry: Traversable) -> Iterator[Traversable]:
-    """Yield the YAML files of a folder; none if the entry is a file."""
+    """Yield the YAML files of a folder; yield nothing if `entry` is a file."""
     if entry.is_dir():
         yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
 
 
 def format_default(declaration: DeclaredSetting) -> str:
-    """Return a default as a user types it; an ellipsis if there is no default."""
+    """Return the default of a setting as a user types it, or an ellipsis if the setting has no default."""
     if declaration.default == MISSING:
         return "…"
     smoke = f" (smoke: {_format_value(declaration.setting.smoke)})" if declaration.setting.smoke is not None else ""
@@ -159,7 +166,7 @@ def _format_value(value: Any) -> str:
 
 
 def format_section(section: Section) -> Iterator[str]:
-    """Yield the lines of a section for a terminal."""
+    """Yield the lines of a section as ``help`` prints them on a terminal."""
     yield f"\n{section.title.replace('`', '')}"
     if section.details:
         yield f"  # {section.details}"
@@ -179,7 +186,10 @@ def format_section(section: Section) -> Iterator[str]:
 
 
 def describe_key(word: str) -> Iterator[str]:
-    """Yield the lines on a setting for a terminal; `word` is its dotted key, or the last part of the key."""
+    """Yield the lines on one setting as ``help KEY`` prints them on a terminal.
+
+    `word` is the dotted key of the setting, or the last part of the key.
+    """
     for section in list_sections():
         for key, declaration in section.rows:
             if word in (key, key.rpartition(".")[2]):
@@ -188,25 +198,25 @@ def describe_key(word: str) -> Iterator[str]:
 
 
 def _describe_setting(declaration: DeclaredSetting) -> dict[str, str]:
-    """Return the facts of a setting (type, range, unit, default) by their labels; empty texts for missing ones."""
+    """Return the facts of a setting (type, range, unit, default) by their labels; a missing fact is an empty text."""
     type_text = f"one of {', '.join(declaration.words)}" if declaration.words else declaration.legal_type
     return {
         "meaning": declaration.setting.help,
         "type": type_text + ", or null" * declaration.nullable,
         "range": declaration.legal.removesuffix(", or null") if declaration.bounds else "",
         "unit": declaration.setting.unit,
-        "default": format_default(declaration).replace("…", "none: it must be given"),
-        "cell": "" if declaration.setting.cell else "it does not change the id of the cell",
+        "default": format_default(declaration).replace("…", "none: you must set a value"),
+        "cell": "" if declaration.setting.cell else "this setting does not change the id of the cell",
     }
 
 
 def list_keys() -> set[str]:
-    """Return all keys, dotted."""
+    """Return the dotted keys of all settings."""
     return {key for section in list_sections() for key, _ in section.rows}
 
 
 def format_markdown() -> Iterator[str]:
-    """Yield the lines of docs/reference/keys.md."""
+    """Yield the lines of the page docs/reference/keys.md."""
     yield "# Keys of the configuration\n"
     yield "<!-- Written by `python -m campaign.config.reference`, from the declarations of the settings. -->\n"
     yield _INTRODUCTION
@@ -224,7 +234,7 @@ def format_markdown() -> Iterator[str]:
 
 
 def _heading_anchor(title: str) -> str:
-    """Return the anchor that GitHub gives to a heading."""
+    """Return the anchor that GitHub makes from the title of a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 

@@ -1,6 +1,6 @@
-"""Refuse a configuration whose settings contradict each other, and jobs that the site does not allow.
+"""Refuse configurations whose settings contradict each other, and jobs that the site does not allow.
 
-A text for a batch script is legal if a shell and sbatch read it as one plain word.
+A setting that is written into a batch script is legal if a shell and sbatch read its value as one plain word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.model.settings import flat_items
 from jobs.parser import nearest_hint
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group `cluster`
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # a part of cell ids, file names and scripts
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # names become parts of cell ids, file names and scripts
 _NAMED_NODES = (*STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
 _PATHS = (
     "campaign_dir",
@@ -54,12 +54,12 @@ _LEGAL_TEXTS = {
     "wckey": _LIST,
     "comment": _REMARK,
 }
-_JOB_OPTIONS = [name for name in _LEGAL_TEXTS if name != "license"]  # a licence belongs to a storage
+_JOB_OPTIONS = [name for name in _LEGAL_TEXTS if name != "license"]  # `license` is a setting of a storage, not of a job
 _MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
 _OPTION = re.compile(r"[a-z][a-z-]*")
-_EXPANDED_BY_SBATCH = re.compile(r"[%\\'\"\r\n]")  # in names of files
+_EXPANDED_BY_SBATCH = re.compile(r"[%\\'\"\r\n]")  # characters that sbatch interprets in file names
 
-# Options of sbatch that have a key of their own, and options that the campaign sets.
+# Options of sbatch that have their own key in the configuration. Below: options that the campaign itself sets.
 _HAS_A_KEY = {name: f"cluster.{name}" for name in (*_JOB_OPTIONS, "exclusive")} | {
     "nodelist": "cluster.pool",
     "time": "cluster.timeout_min",
@@ -72,14 +72,14 @@ _OPTIONS_OF_CAMPAIGN = (
     "wait", "nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "oversubscribe", "clusters", "cluster-constraint",
     "test-only", "help", "usage", "version",
 )  # fmt: skip
-# sbatch accepts an unambiguous prefix of an option (getopt_long); this prefix of an option is an option itself.
+# sbatch accepts an unambiguous prefix of an option (getopt_long). These options are prefixes of other options.
 _NOT_SHORTENED = ("gpus",)
 
 
 def check_point(point: Point, values: Flat | None = None) -> None:
-    """Refuse a composed configuration whose values contradict each other; raises UsageError or RefusalsError.
+    """Raise UsageError or RefusalsError if the settings of a composed configuration contradict each other.
 
-    `values` are the same settings by dotted keys, if the caller has them.
+    `values` are the settings of `point` by dotted keys; the caller may pass them to save time.
     """
     values = dict(flat_items(point)) if values is None else values
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
@@ -105,7 +105,7 @@ def check_point(point: Point, values: Flat | None = None) -> None:
 
 
 def collect_refusals(point: Point, values: Flat | None = None) -> list[tuple[str, str]]:
-    """Call `check_point` and return its refusals, each with the cure; other errors are raised."""
+    """Call `check_point` and return the refusals of its RefusalsError, each with the cure; raise any other error."""
     try:
         check_point(point, values)
     except RefusalsError as error:
@@ -114,10 +114,10 @@ def collect_refusals(point: Point, values: Flat | None = None) -> list[tuple[str
 
 
 def _check_texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
-    """Refuse names that cannot stand in an id, and paths that are empty or unprintable."""
+    """Refuse names that cannot be a part of a cell id, and paths that are empty or unprintable."""
     for key, name in names.items():
         if not _NAME.fullmatch(str(name)):
-            raise UsageError(f"{key}={name!r} is not a valid name", "letters, digits and '_', at most 32")
+            raise UsageError(f"{key}={name!r} is not a valid name", "use at most 32 letters, digits and '_'")
     for key in paths:
         text = values.get(key)
         if text is not None and (not text.strip() or not text.isprintable()):
@@ -125,28 +125,29 @@ def _check_texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
 
 
 def _check_numbers_of_runs(values: Flat) -> None:
-    """Refuse numbers of runs that leave no measured run, or too few for ``until_spread``; refuse wrong profiles.
+    """Refuse numbers of runs with no measured run, or too few runs for ``until_spread``; refuse wrong profile settings.
 
-    A profile is wrong if its steps are no range, or if ``profile.every`` divides a profile without single calls.
+    A profile setting is wrong if its steps are no range, or if ``profile.every`` is set for a profile that does not
+    record single calls.
     """
     _check_profile_steps(values["profile.tensorflow"])
     if values["profile.every"] is not None and values["profile.posix"] != "trace":
         raise UsageError(
-            f"profile.every={values['profile.every']} with profile.posix={values['profile.posix']}: only a trace has"
-            " single calls",
-            "profile.posix=trace",
+            f"profile.every={values['profile.every']} with profile.posix={values['profile.posix']}: only a trace"
+            " records single calls",
+            "set profile.posix=trace",
         )
     runs, warmups = values["runs"], values["warmup_runs"]
     if warmups >= runs:
         raise UsageError(
-            f"runs={runs} with warmup_runs={warmups} leaves no measured run", f"runs={warmups + 1} or more"
+            f"runs={runs} with warmup_runs={warmups} leaves no measured run", f"set runs={warmups + 1} or more"
         )
     least = max(runs, warmups + intervals.FEWEST_RUNS)
     if values["until_spread"] is not None and values["max_runs"] < least:
         raise UsageError(
             f"max_runs={values['max_runs']} with until_spread={values['until_spread']} is too small: runs={runs} with"
             f" warmup_runs={warmups}, and an interval of the median needs {intervals.FEWEST_RUNS} measured runs",
-            f"max_runs={least} or more",
+            f"set max_runs={least} or more",
         )
 
 
@@ -157,7 +158,7 @@ def _check_profile_steps(text: str) -> None:
             steps.step_window(text)
     except ValueError:
         raise UsageError(
-            f"profile.tensorflow={text} is no window of steps", "5-15, from the fifth step to the 15th; all; or none"
+            f"profile.tensorflow={text} is no window of steps", "write 5-15 for the steps 5 to 15, or all, or none"
         ) from None
 
 
@@ -191,12 +192,12 @@ def _check_accelerator(values: Flat) -> None:
     if (step_s is None) == (name == "emulated"):
         raise UsageError(
             f"accelerator.step_s={step_s} with accelerator={name}",
-            "step_s belongs to accelerator=emulated: give both, or none",
+            "set accelerator.step_s only together with accelerator=emulated",
         )
 
 
 def _check_ring(values: Flat) -> None:
-    """Refuse TensorFlow's ring on a network that is not trusted, because its servers check no password."""
+    """Refuse ``sync=ring`` on a network that is not trusted, because TensorFlow's servers check no password."""
     if values["sync"] == "ring" and not values["site.trusted_network"]:
         raise UsageError(
             "sync=ring without site.trusted_network=true: whoever reaches a node's port can run operations as you",
@@ -206,19 +207,19 @@ def _check_ring(values: Flat) -> None:
 
 
 def _check_jobs(values: Flat) -> None:
-    """Refuse jobs that the site does not allow, and ``detach=true`` without a scheduler; raises UsageError."""
+    """Raise UsageError for jobs that the site does not allow, and for ``detach=true`` without Slurm."""
     if values["cluster.name"] in ON_SLURM:
         _check_job_limits(values)
     elif values["detach"]:
         name = values["cluster.name"]
         raise UsageError(
             f"detach=true with cluster={name}: detaching needs Slurm",
-            "cluster=slurm, or use your shell: nohup python -m campaign … &",
+            "set cluster=slurm, or detach with your shell: nohup python -m campaign … &",
         )
 
 
 def _check_script_texts(point: Point) -> None:
-    """Refuse values that are no plain word in a batch script; raises UsageError."""
+    """Raise UsageError for a value that would not be one plain word in a batch script."""
     site, cluster = point["site"], point["cluster"]
     storages = {f"site.storages.{name}": storage for name, storage in site["storages"].items()}
     nodes: dict[str, Any] = {"site": site, "cluster": cluster, "storage": point["storage"], **storages}
@@ -229,20 +230,20 @@ def _check_script_texts(point: Point) -> None:
             _check_text(f"{path}.modules: {module!r}", module, _MODULE, "names like cuda/12.2, without spaces")
         for line in node.get("prelude") or ():
             if not line.strip() or not line.isprintable():
-                raise UsageError(f"{path}.prelude: {line!r} is no command", "give each command as one line of its own")
+                raise UsageError(f"{path}.prelude: {line!r} is no command", "write each command as one line of text")
     for option, value in cluster.get("extra", {}).items():
         _check_extra_option(str(option), value)
 
 
 @lru_cache
 def _check_folder_name(folder: str, current: str) -> None:
-    """Refuse a campaign folder with characters that Slurm expands: the names of job outputs contain the folder."""
+    """Refuse a campaign folder with characters that Slurm expands in the file names of a job's output."""
     path = str(Path(current, Path(folder).expanduser()))
     odd_character = _EXPANDED_BY_SBATCH.search(path)
     if odd_character:
         raise UsageError(
             f"campaign_dir={path} has a {odd_character.group()!r}, which Slurm would expand in names of files",
-            "name a folder without %, \\ and quotes: campaign_dir=…; or cluster=local",
+            "name a folder without %, \\ and quotes with campaign_dir=…, or set cluster=local",
         )
 
 
@@ -250,18 +251,19 @@ def _check_text(path: str, value: str | None, legal: re.Pattern[str], example: s
     """Refuse a value with characters that are not legal in a batch script."""
     if value is not None and not legal.fullmatch(value):
         assignment = path if repr(value) in path else f"{path}={value!r}"
-        raise UsageError(f"{assignment} cannot stand in a batch script", f"legal: {example}")
+        raise UsageError(f"{assignment} is not allowed in a batch script", f"legal: {example}")
 
 
 def _check_extra_option(option: str, value: Any) -> None:
-    """Refuse an option that sbatch does not have or that the campaign itself sets, and a value that is not plain."""
+    """Refuse an option that sbatch does not have or that the campaign itself sets, and a value that is no plain text.
+
+    The option is a key of ``cluster.extra``.
+    """
     path = f"cluster.extra.{option}"
     if not _OPTION.fullmatch(option):
         corrected = option.replace("_", "-").lower()
         cure = (
-            f"write {corrected}"
-            if _OPTION.fullmatch(corrected)
-            else "options are written as in sbatch --help: mail-type"
+            f"write {corrected}" if _OPTION.fullmatch(corrected) else "write the option as in sbatch --help: mail-type"
         )
         raise UsageError(f"{path} is no long option of sbatch", cure)
     for reserved in (*_HAS_A_KEY, *_OPTIONS_OF_CAMPAIGN):
@@ -272,12 +274,15 @@ def _check_extra_option(option: str, value: Any) -> None:
     if isinstance(value, (dict, list)) or (isinstance(value, str) and not (value and value.isprintable())):
         raise UsageError(
             f"{path}={value!r} is no plain value",
-            "give one line of text, a number, true (the option alone) or null (left out)",
+            "give one line of text, a number, true (option without value) or null (no option)",
         )
 
 
 def _check_job_limits(values: Flat) -> None:
-    """Refuse jobs that are longer than the site allows, or that would get the signal to stop before they begin."""
+    """Refuse jobs that are longer than the site allows, or that would get the signal to stop before they start.
+
+    Also refuse ``retries`` with ``detach=true``, and a campaign folder with characters that Slurm expands.
+    """
     minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
     if longest is not None and minutes > longest:
         raise UsageError(
@@ -287,12 +292,12 @@ def _check_job_limits(values: Flat) -> None:
     if values["cluster.signal_delay_s"] >= minutes * 60:
         raise UsageError(
             f"cluster.signal_delay_s={values['cluster.signal_delay_s']} with cluster.timeout_min={minutes} "
-            "tells a job to save before it has begun",
+            "would tell a job to stop before it has started",
             f"cluster.signal_delay_s={minutes * 60 - 1} or less, or a longer cluster.timeout_min",
         )
     if values["detach"] and values["retries"]:
         raise UsageError(
-            f"retries={values['retries']} with detach=true: no process is left to try again",
-            "leave out one of them; cluster.max_requeues=… lets Slurm try again",
+            f"retries={values['retries']} with detach=true: no process would run that could try again",
+            "leave out retries or detach; cluster.max_requeues=… lets Slurm try again",
         )
-    _check_folder_name(values["campaign_dir"], os.getcwd())  # noqa: PTH109 - ten times as fast
+    _check_folder_name(values["campaign_dir"], os.getcwd())  # noqa: PTH109 - ten times as fast as Path.cwd()

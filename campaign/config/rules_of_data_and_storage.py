@@ -13,30 +13,33 @@ from jobs.errors import FolderError
 from jobs.model.conduct import Flat
 from jobs.objects.address import address_without_secrets, is_endpoint, is_prefix, is_region, storage_of
 
-STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # keys of storages with a name and a root
+STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # keys of the storages that snapshots are saved to
 _RANK = "{rank}"
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# Keys that act on files alone, and the value with which they do nothing.
+# Keys that only work with files: the value that an object store needs, and the cure for any other value.
 _SETTINGS_OF_FILES = (
-    ("storage.shared", True, "leave it out: every node sees the same store"),
+    ("storage.shared", True, "leave storage.shared out: every node sees the same object store"),
     ("nodes", 1, "nodes=1, because the bytes from a store's disk are counted for all clients together, not by rank"),
-    ("staging", "none", "staging=none: it copies files"),
-    ("profile.posix", "none", "profile.posix=none profile.every=null: the calls are on sockets"),
-    ("benchmark.stage", None, "leave it out: it copies files"),
+    ("staging", "none", "staging=none, because staging copies files"),
+    ("profile.posix", "none", "profile.posix=none profile.every=null, because objects are read through sockets"),
+    ("benchmark.stage", None, "leave benchmark.stage out, because it copies files"),
 )
 
 
 def missing_root_error(key: str, subject: str, values: Flat) -> UsageError:
-    """Return the error for a storage without a root; `key` is its key in the configuration, `subject` its name."""
+    """Return the error for a storage without a root.
+
+    `key` is the key of the storage in the configuration; `subject` names the storage in the message.
+    """
     name, site = values[f"{key}.name"], values["site.name"]
     return UsageError(
         f"{subject} has no root here",
-        f"{key}.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
+        f"set {key}.root=…, or choose a site=… whose file sets storages.{name}.root (site={site} does not)",
     )
 
 
 def check_storage(values: Flat) -> None:
-    """Refuse a storage without a root, or with ``exclusive=license`` and no licence; raises UsageError."""
+    """Raise UsageError for a storage without a root, without a needed licence, or with impossible settings."""
     name, is_object_store = values["storage.name"], "storage.endpoint" in values
     if values.get(f"site.storages.{name}.kind") not in (None, "s3" if is_object_store else "posix"):
         other = "site" if is_object_store else "s3"
@@ -54,22 +57,22 @@ def check_storage(values: Flat) -> None:
     if values["storage.exclusive"] == "license" and values["storage.license"] is None:
         raise UsageError(
             f"storage.exclusive=license: storage={name} has no licence here",
-            "storage.license=… (`scontrol show licenses` lists what the site has), or storage.exclusive=lock",
+            "set storage.license=… (`scontrol show licenses` lists the licences), or storage.exclusive=lock",
         )
     if values.get("storage.stripe_count") == 0:
         raise UsageError("storage.stripe_count=0 is the file system's own default", "write storage.stripe_count=null")
 
 
 def _object_store_refusals(values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield the refusals for an object store, each with its cure."""
+    """Yield an error message and a cure for each wrong setting of an object store."""
     for word, example in (("endpoint", "https://s3.example.org"), ("bucket", "NAME")):
         if values[f"storage.{word}"] is None:
             reason = f"storage={values['storage.name']} has no {word}"
-            yield reason, f"storage.{word}={example}, or site=… with a file that gives it"
+            yield reason, f"set storage.{word}={example}, or choose a site=… whose file sets the {word}"
     if values["storage.endpoint"] is not None:
         yield from endpoint_refusals("storage.endpoint", values)
     if not _BUCKET.fullmatch(values["storage.bucket"] or "any"):
-        yield f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'"
+        yield f"storage.bucket={values['storage.bucket']!r} is no bucket", "use 3 to 63 of a-z, 0-9, '.', '-'"
     if not is_region(values["storage.region"]):
         yield f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, for example"
     prefix = values["storage.prefix"]
@@ -84,14 +87,14 @@ def _object_store_refusals(values: Flat) -> Iterator[tuple[str, str]]:
 
 
 def _file_setting_refusals(values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield the settings that have no meaning for objects, each with its cure."""
+    """Yield an error message and a cure for each setting that only works with files."""
     if values["cache"] == "warm":
         yield (
-            "cache=warm: the memory of an object store's servers can neither be filled nor be examined from here",
+            "cache=warm: a client can neither fill nor examine the memory of an object store's servers",
             "cache=cold, which is proved by the bytes from the servers' disk; or cache=as_is, which proves nothing",
         )
     if benchmarks()[values["benchmark.name"]].data == "hdf5" and values["reader"] != "offsets":
-        reason = f"reader={values['reader']} with an object store: HDF5's library reads files"
+        reason = f"reader={values['reader']} with an object store: the HDF5 library reads only files"
         yield reason, "reader=offsets, which gets ranges of the objects"
     if values.get("benchmark.control") == "metadata":
         reason = "benchmark.control=metadata opens files, and objects are not opened"
@@ -102,16 +105,19 @@ def _file_setting_refusals(values: Flat) -> Iterator[tuple[str, str]]:
 
 
 def endpoint_refusals(key: str, values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield a refusal, with its cure, if an endpoint is no address, or has a password, which records would show."""
+    """Yield an error message and a cure if an endpoint is no address, or contains a password.
+
+    A password is refused, because records contain the endpoint.
+    """
     if not is_endpoint(text := values[key]):
         yield (
             f"{key}={address_without_secrets(text)!r} is no address of an object store",
-            "https://HOST or http://HOST:PORT alone; credentials come from the environment",
+            "write only https://HOST or http://HOST:PORT; set the credentials in the environment",
         )
 
 
 def _check_node_root(root: str, node_root: str | None) -> None:
-    """Refuse a ``node_root`` that is the same for all ranks, or a relative path."""
+    """Refuse a ``node_root`` that names the same folder for all ranks, and relative paths."""
     if node_root is not None and not (_RANK in node_root and node_root.startswith("/") and root.startswith("/")):
         raise UsageError(
             f"storage.node_root={node_root} with storage.root={root} is not a folder for each rank",
@@ -120,7 +126,7 @@ def _check_node_root(root: str, node_root: str | None) -> None:
 
 
 def check_checkpoint_target(values: Flat) -> None:
-    """Refuse a target without a root, a target for a benchmark that saves nothing, and keys without effect."""
+    """Refuse a checkpoint target without a root or for a benchmark that saves nothing, and settings without effect."""
     name = values["checkpoint.name"]
     if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
         raise UsageError(
@@ -143,8 +149,9 @@ def check_checkpoint_target(values: Flat) -> None:
             raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
     if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
         raise UsageError(
-            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: sync makes no copies",
-            "checkpoint.mode=async, or leave out in_flight",
+            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: sync makes no copies in"
+            " memory",
+            "set checkpoint.mode=async, or leave out checkpoint.in_flight",
         )
 
 
@@ -155,8 +162,8 @@ def _check_bucket(key: str, values: Flat) -> None:
         return
     if key != "checkpoint.slow":
         raise UsageError(
-            f"{key} is a bucket, and TensorFlow writes files",
-            "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
+            f"{key} is a bucket, but TensorFlow writes files",
+            "set checkpoint=burst_buffer, where checkpoint.fast is a folder and checkpoint.slow may be a bucket",
         )
     if values.get(endpoint_key := f"site.storages.{values[f'{key}.name']}.endpoint"):
         refuse(endpoint_refusals(endpoint_key, values))
@@ -169,16 +176,16 @@ def _check_bucket(key: str, values: Flat) -> None:
 
 
 def _check_staging(rule: str, benchmark: str, node_root: str | None) -> None:
-    """Refuse staged copies if the benchmark, or ranks with roots of their own, would not read them."""
+    """Refuse staged copies if the benchmark would not read the copies, or if each rank has its own root."""
     if "staging" not in benchmarks()[benchmark].settings:
-        hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave out staging"
-        raise UsageError(f"staging={rule}: benchmark={benchmark} reads no copies that stage apply made", hint)
+        hint = "set benchmark.stage=FOLDER to copy its files" if benchmark == "climate" else "leave out staging"
+        raise UsageError(f"staging={rule}: benchmark={benchmark} cannot read the copies of `stage apply`", hint)
     if node_root is not None:
         raise UsageError(f"staging={rule}: ranks read below storage.node_root, which has no copies", "staging=none")
 
 
 def check_data(values: Flat) -> None:
-    """Refuse a data set that cannot be generated or is too small, and staged copies for a benchmark that reads none."""
+    """Refuse a data set that cannot be generated or is too small, and staged copies that would not be read."""
     if values["staging"] != "none":
         _check_staging(values["staging"], values["benchmark.name"], values.get("storage.node_root"))
     _check_folder_data(values)
@@ -190,7 +197,7 @@ def check_data(values: Flat) -> None:
         if classes > files:
             raise UsageError(
                 f"dataset.classes={classes} with dataset.files={files} leaves classes empty",
-                "at most as many classes as files",
+                "set at most as many classes as files",
             )
         files_made = _count_files(tuple((name.partition(".")[2], value) for name, value in parameters.items()))
         if benchmarks()[values["benchmark.name"]].data in ("hdf5", "files"):
@@ -208,14 +215,14 @@ def check_enough_data(values: Flat, files: int) -> None:
     files //= nodes
     if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
         raise UsageError(
-            f"a training takes whole batches: batch_size={batch_size}, and the dataset has {files} images",
+            f"a training takes whole batches: batch_size={batch_size}, but the dataset has only {files} images",
             f"batch_size={files} or less",
         )
     if iterations is not None and iterations * batch_size > files:
         raise UsageError(
             f"iterations={iterations} of batch_size={batch_size} need {iterations * batch_size} images, "
             f"the dataset has {files}{' for each node' if nodes > 1 else ''}",
-            f"iterations={files // batch_size} or fewer, or iterations=null for each file once"
+            f"iterations={files // batch_size} or fewer, or iterations=null to read each file once"
             if files >= batch_size
             else f"batch_size={files} or less",
         )
@@ -236,11 +243,12 @@ def _check_folder_data(values: Flat) -> None:
     if data_set is not None and data == "images":
         _check_images(values)
     if data_set is None and data == "hdf5" and "dataset.path" in values:
-        raise UsageError(f"benchmark={values['benchmark.name']} reads HDF5", "dataset.hdf5=NAME of the data set")
+        name = values["benchmark.name"]
+        raise UsageError(f"benchmark={name} reads HDF5 files", "name the data set in the files: dataset.hdf5=…")
 
 
 def _check_images(values: Flat) -> None:
-    """Refuse a benchmark that decodes images where the data set has none."""
+    """Refuse a benchmark that decodes images if the data set has no images."""
     decodes = (
         benchmarks()[values["benchmark.name"]].data == "images" and not benchmarks()[values["benchmark.name"]].any_name
     )
@@ -253,8 +261,11 @@ def _check_images(values: Flat) -> None:
 
 @lru_cache
 def _count_files(parameters: tuple[tuple[str, float], ...]) -> int:
-    """Return the number of files of a data set; refuse impossible ones, such as JPEGs with too many bytes per pixel."""
-    from jobs.data.specs import dataset_spec  # noqa: PLC0415 - numpy, only where there is a cell
+    """Return the number of files of a data set.
+
+    Raises UsageError for an impossible data set, such as JPEG files with too many bytes per pixel.
+    """
+    from jobs.data.specs import dataset_spec  # noqa: PLC0415 - imports numpy, which takes long
 
     try:
         return dataset_spec(dict(parameters)).files

@@ -1,4 +1,4 @@
-"""Compose the settings of `python -m campaign testbed up` by Hydra's grammar, in the same way as a campaign's."""
+"""Compose the settings of `python -m campaign testbed up` with Hydra, as the settings of a campaign are composed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FUSE = Path("/dev/fuse")
 
 
 def requested_storages(words: Sequence[str]) -> dict[str, StorageRequest]:
-    """Return the storages that the overrides ask for, by name; raises UsageError."""
+    """Return the emulated storages that the overrides request, by name; raises UsageError for wrong overrides."""
     values = _compose_values(words)
     has_models = values["model"] == "physical" or (values["model"] == "auto" and missing_for_models() is None)
     if values["model"] == "physical" and (missing := missing_for_models()):
-        raise UsageError(f"model=physical needs {missing}", "install it, or take model=rates")
+        raise UsageError(f"model=physical needs {missing}", "install what is missing, or set model=rates")
     has_other_parts = values["nodes"] or values["s3"]
     names = list(KINDS) * (not has_other_parts) if values["storages"] is None else _check_names(values["storages"])
     storages = {name: _wanted_storage(name, values[name], has_models=has_models) for name in names}
@@ -39,7 +39,10 @@ def requested_storages(words: Sequence[str]) -> dict[str, StorageRequest]:
 
 
 def requested_store(words: Sequence[str]) -> StoreRequest | None:
-    """Return the object store that the overrides ask for, None if they ask for none; raises UsageError."""
+    """Return the object store that the overrides request, or None if they request no object store.
+
+    Raises UsageError for wrong overrides.
+    """
     values = _compose_values(words)
     if (storage := values["s3_on"]) is not None and storage not in KINDS:
         raise UsageError(f"s3_on: there is no '{storage}'", nearest_hint(storage, KINDS))
@@ -58,24 +61,24 @@ def _compose_values(words: Sequence[str]) -> dict[str, Any]:
 
 
 def missing_for_models() -> str | None:
-    """Return which program or device for models of storages is missing on this machine; None if none is."""
+    """Return which program or device this machine lacks for models of storages, or None if nothing is missing."""
     if not _FUSE.exists():
         return "FUSE, which this kernel lacks (/dev/fuse)"
     return None if shutil.which("cc") else "a C compiler (cc)"
 
 
 def _check_names(names: list[str]) -> list[str]:
-    """Return the names of storages, each once; raises UsageError for an unknown name, or without names."""
+    """Return the names of storages without repetitions; raises UsageError for an unknown name or an empty list."""
     for name in names:
         if name not in KINDS:
             raise UsageError(f"storages: there is no '{name}'", nearest_hint(name, KINDS))
     if not names:
-        raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(KINDS)}")
+        raise UsageError("storages=[] names no storage", f"legal here: {', '.join(KINDS)}")
     return list(dict.fromkeys(names))
 
 
 def _wanted_storage(name: str, values: dict[str, Any], *, has_models: bool) -> StorageRequest:
-    """Return the requested speed, size and model of a storage; takes its size and speed out of `values`."""
+    """Return the requested speed, size and model of a storage; remove size and speed from `values`."""
     kind = KINDS[name]
     size_bytes = _size_in_bytes(values.pop("size_gb"))
     speed = Speed(**{limit.name: values.pop(limit.name) for limit in dataclasses.fields(Speed)})
@@ -84,5 +87,5 @@ def _wanted_storage(name: str, values: dict[str, Any], *, has_models: bool) -> S
 
 
 def _size_in_bytes(size_gb: float | None) -> int | None:
-    """Return a size in GB as bytes; None for None."""
+    """Return the number of bytes of a size in GB, or None if the size is None."""
     return None if size_gb is None else round(size_gb * GB)

@@ -1,7 +1,7 @@
-"""Declare the tree of the settings, and convert composed values to the types of their settings.
+"""Declare the tree of all settings, and convert composed values to the types of their settings.
 
-Hydra composes plain values and refuses unknown keys. This module refuses wrong types and ranges, with messages that
-name the dotted key. Rules about several settings are in `campaign.config.rules`.
+Hydra composes plain values and refuses unknown keys. This module refuses values with a wrong type or out of range; its
+messages name the dotted key. Rules about several settings are in `campaign.config.rules`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jobs.model.settings import (
 from jobs.parser import nearest_hint
 
 Declaration = DeclaredSetting | tuple[type[Keys], ...]
-"""The declaration of a key: a setting, or the kinds of settings that a node may have."""
+"""The declaration of a key: a setting, or for a node the classes that may declare its settings."""
 CHOICES: dict[str, dict[str, type[Keys]]] = {
     "benchmark": {name: each.keys for name, each in benchmarks().items()},
     "dataset": {
@@ -46,13 +46,13 @@ CHOICES: dict[str, dict[str, type[Keys]]] = {
         "climate": ClimateDataset,
         "folder": FolderDataset,
     },
-    "site": {"site": SiteKeys},  # before the groups that take values from it: a wrong value is reported by its own key
+    "site": {"site": SiteKeys},  # precedes the groups that use its values, so that errors name the site's key
     "storage": {"posix": Storage, "s3": ObjectStorage},
     "accelerator": {"accelerator": Accelerator, "defined": DefinedAccelerator},
     "checkpoint": {"none": NodeWithName, "direct": DirectCheckpoint, "buffered": BufferedCheckpoint},
     "cluster": {"here": LocalCluster, "slurm": SlurmCluster},
 }
-"""The groups, with the kinds of settings of their choices."""
+"""The groups of the configuration, each with the classes that declare the settings of its choices."""
 NODES: dict[str, type[Keys]] = {"profile": Profile, "trace": TraceSettings, "checks": Limits}
 ROOT: dict[str, Declaration] = {
     **{group: tuple(kinds.values()) for group, kinds in CHOICES.items()},
@@ -60,7 +60,7 @@ ROOT: dict[str, Declaration] = {
     **declared_settings(ConductKeys),
     **{name: (kind,) for name, kind in NODES.items()},
 }
-"""The keys of the configuration."""
+"""The top-level keys of the configuration with their declarations."""
 LISTS = frozenset(
     f"{group}.{name}"
     for group, kinds in CHOICES.items()
@@ -68,13 +68,13 @@ LISTS = frozenset(
     for name, each in declared_settings(kind).items()
     if each.scalar is list
 )
-"""The keys, all below a group, whose values are lists: a comma separates items there, not values of a sweep."""
+"""The dotted keys whose values are lists. A comma in such a value separates items, and not the values of a sweep."""
 
 
 def require_keys(node: Any, declarations: Mapping[str, Declaration] = ROOT, path: str = "") -> None:
-    """Refuse a node if it, or a node below it, has unknown keys or lacks keys; its values are not read.
+    """Raise UsageError if a node, or a node below it, has unknown keys or lacks keys; values are not checked.
 
-    `path` ends in a dot, or is empty at the top.
+    `path` is the dotted key of the node with a final dot, or empty for the whole configuration.
     """
     if isinstance(node, str) and (node == MISSING or "${" in node):
         return
@@ -87,14 +87,14 @@ def require_keys(node: Any, declarations: Mapping[str, Declaration] = ROOT, path
 
 
 def _require_own_keys(node: Any, declarations: Mapping[str, Declaration], path: str) -> None:
-    """Refuse a node that has unknown keys or lacks keys; the nodes below it are not checked."""
+    """Raise UsageError if a node has unknown keys or lacks keys; the nodes below the node are not checked."""
     if not isinstance(node, dict):
         name, first = path.rstrip("."), next(iter(declarations))
         raise UsageError(f"{name}={node} is no choice, and no mapping of its keys", f"name a key: {name}.{first}=…")
     if unknown := [key for key in node if key not in declarations]:
         raise unknown_key_error(f"{path}{unknown[0]}", declarations)
     if missing := [key for key in declarations if key not in node]:
-        more = "; a file of your own takes the rest from another choice: defaults: [OTHER, _self_]"
+        more = "; a file of your own gets missing keys from another choice with the line defaults: [OTHER, _self_]"
         raise UsageError(
             f"{path}{missing[0]} is missing",
             f"give it a value: {path}{missing[0]}=…{more * (path[:-1] in CHOICES)}",
@@ -111,9 +111,9 @@ def convert_point(point: Mapping[str, Any]) -> Point:
 
 
 def convert_node(node: Any, declarations: Mapping[str, Declaration], path: str = "") -> dict[str, Any]:
-    """Return a node, and the nodes below, with each value in the type of its setting; raises UsageError.
+    """Return a node, and all nodes below it, with each value in the type of its setting; raises UsageError.
 
-    `path` is the dotted key of the node and ends in a dot, or is empty at the top.
+    `path` is the dotted key of the node with a final dot, or empty for the whole configuration.
     """
     _require_own_keys(node, declarations, path)
     return {key: _convert(node[key], each, f"{path}{key}") for key, each in declarations.items()}
@@ -137,7 +137,7 @@ def _convert(value: Any, declaration: Declaration, key: str) -> Any:
 
 
 def convert_value(value: Any, declaration: DeclaredSetting, key: str) -> Any:
-    """Return one value in the type of its setting, or raise UsageError; `key` is its dotted key."""
+    """Convert a value to the type of its setting; raises UsageError, which names the dotted `key`."""
     try:
         return declaration.read(value)
     except ValueError as error:
@@ -146,7 +146,7 @@ def convert_value(value: Any, declaration: DeclaredSetting, key: str) -> Any:
 
 
 def find_declaration(point: Mapping[str, Any], key: str) -> DeclaredSetting | None:
-    """Return the declaration of a dotted key in a point; None for a free key, such as an option of sbatch."""
+    """Return the declaration of a dotted key in a point, or None for an undeclared key, such as an sbatch option."""
     declarations: Mapping[str, Declaration] = ROOT
     node: Any = point
     *path, last = key.split(".")
@@ -179,7 +179,7 @@ def non_default_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def closest_kind(node: Any, kinds: tuple[type[Keys], ...]) -> type[Keys]:
-    """Return the kind of settings whose keys are most like those of a node."""
+    """Return the class of settings whose keys differ least from the keys of a node."""
     keys = set(node) if isinstance(node, dict) else set()
     return min(kinds, key=lambda kind: len(declared_settings(kind).keys() ^ keys))
 
@@ -190,9 +190,9 @@ def unknown_key_error(full_key: str, siblings: Iterable[Any]) -> UsageError:
     if full_key in ("paper", "size") or path == "cluster.extra":
         hint = f"write +{full_key}=…"
     elif path == "site.storages":
-        hint = f"describe it in your site's file, or here: +{full_key}.root=…; or set storage.root=…"
+        hint = f"describe the storage in your site's file, or here: +{full_key}.root=…; or set storage.root=…"
     elif path == "cluster" and word in declared_settings(SlurmCluster):
-        hint = f"it is a key of cluster=slurm: cluster=slurm {full_key}=…"
+        hint = f"only cluster=slurm has this key: cluster=slurm {full_key}=…"
     else:
         hint = nearest_hint(word, map(str, siblings), prefix=path + dot)
     return UsageError(f"unknown key '{full_key}'", hint)

@@ -1,1 +1,1 @@
-"""How many accelerators a storage feeds: the search, its probes and the answer in words."""
+"""Find how many accelerators a storage can supply with data: search the number, run the probes, print the answer."""

@@ -1,4 +1,4 @@
-"""What a search found, in words and as a table."""
+"""Search how many accelerators a storage can supply with data, and format the answer as text, table and JSON."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ _HEADS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """The result for a storage and a kind of accelerator."""
+    """The result of a search for one storage and one kind of accelerator."""
 
     target: Target
     edge: Edge
-    fed_step_s: float | None = None  # of one accelerator, below one: a step that is long enough
-    starved_step_s: float | None = None  # and one that is not
-    beyond: str = ""  # what twice as many did, if that is odd; or why no more were tried
+    # If the storage cannot supply even one accelerator: a longer step with which it can supply one accelerator.
+    fed_step_s: float | None = None
+    starved_step_s: float | None = None  # a shorter step with which the storage still cannot supply one accelerator
+    beyond: str = ""  # remark on larger numbers of accelerators: an odd result, or why no larger number was tried
 
     @property
     def share(self) -> float | None:
-        """Return the share of one accelerator that is fed, below one."""
+        """Return the share of one accelerator that the storage can supply, or None if it can supply at least one."""
         return self.target.accelerator["step_s"] / self.fed_step_s if self.fed_step_s else None
 
     @property
     def line(self) -> str:
-        """Return the result in one line."""
+        """Return the result of the search in one line."""
         target, what = self.target, named(self.target.name, self.target.point["nodes"])
         if self.share is None:
             line = sentence(target.storage, what, self.edge, target.outcomes, target.minimum)
@@ -46,11 +47,14 @@ class Answer:
 
     @property
     def looser(self) -> list[str]:
-        """Return the checks by which others' work may have passed, each with the limit of the site."""
+        """Return the checks with looser limits than the site's, each with both limits.
+
+        With such a check, runs that other programs disturbed may have counted as valid.
+        """
         return [*dict.fromkeys(check for outcome in self.target.outcomes.values() for check in outcome.looser)]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the answer as plain values."""
+        """Return the answer as plain values, as ``feed --json`` prints it."""
         target, edge = self.target, self.edge
         return {
             "storage": target.storage,
@@ -79,7 +83,11 @@ class Answer:
 
 
 def find_answer(target: Target, runs: int, most: int) -> Answer:
-    """Search for the number of accelerators that a storage feeds, with the controls of the client."""
+    """Search for the largest number of accelerators that the storage can supply, and return the answer.
+
+    Each number at the edge is run `runs` times; no number above `most` is tried. Control runs without the storage check
+    that the client is not the limit.
+    """
     allows = "--most allows" if most <= target.most_accelerators() else "the data suffice for"
     most = min(most, target.most_accelerators())
 
@@ -102,7 +110,7 @@ def find_answer(target: Target, runs: int, most: int) -> Answer:
 
 
 def _client_limit(target: Target, number: int) -> int | None:
-    """Return the most accelerators that this client can emulate; None if `number` are not too many for it."""
+    """Return the largest number of accelerators that this client can emulate, or None if it can emulate `number`."""
     controls: list[Kind] = ["memory", "warm"] if target.fits_memory() else ["memory"]
 
     def is_able(number: int) -> bool:
@@ -115,7 +123,7 @@ def _client_limit(target: Target, number: int) -> int | None:
 
 
 def lines_of_answer(answer: Answer) -> list[str]:
-    """Return the answer, the table of the probes and the lines below it."""
+    """Return the lines of an answer: the result, the table of the probes and the notes on the table."""
     target = answer.target
     order = sorted(target.outcomes.items(), key=lambda each: (each[0].kind, each[0].step_s or 0, each[0].accelerators))
     lines = console.format_table([_HEADS, *(_row(target, *probe) for probe in order)], right=range(2, 11))
@@ -124,13 +132,14 @@ def lines_of_answer(answer: Answer) -> list[str]:
     arithmetic = f"{gives}; one {target.name} needs {target.demand_mb_per_s:.4g} MB/s: by arithmetic"
     notes = [
         f"AU: share of the time in which an accelerator computes, at least {target.minimum:.0f}%; needs: MB/s at 100 %",
-        "waits, meets: shares of the time of the worst accelerator of the worst run; late: share of a step",
+        "waits, meets: share of the time waiting for data, and for other accelerators (worst accelerator and run)",
+        "late: mean delay of a step, as a share of the step",
         f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
         *([answer.beyond] if answer.beyond and answer.edge.not_fed else []),
     ]
-    others = "judged by looser checks, so what others did may be the limit: "
+    others = "judged by looser checks, so the load of other programs may be the limit: "
     looser = [others + ", ".join(answer.looser)] if answer.looser else []
     return [f"{answer.line}  [{NOT_MLPERF}]", *looser, "", *lines, *notes]
 

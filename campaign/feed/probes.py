@@ -1,6 +1,6 @@
-"""The probes of a search: each is a cell of benchmark ``feed`` with a number of accelerators, run and read here.
+"""Run the probes of a search: each probe is a cell of benchmark ``feed`` with a certain number of accelerators.
 
-So a search that was interrupted goes on: what is recorded is read and not run again.
+Because probes are cells, an interrupted search can continue: recorded runs are read from the records and not repeated.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from jobs.model.settings import Files, Node
 from jobs.system.cgroup import memory_left_bytes
 from jobs.system.files import write_json
 
-LEAST_STEPS, RUN_S = 10, 5.0  # of a run
-_ROOM, _BLOCK_BYTES = 0.8, 4096  # of the free space that the data may take; what the smallest file takes
+LEAST_STEPS, RUN_S = 10, 5.0  # least steps of a run, and least seconds of computing
+_ROOM, _BLOCK_BYTES = 0.8, 4096  # share of the free space that the data may occupy; bytes of a block on the disk
 _TRIES = 3
-_RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
+# MLPerf Storage's rules on the least size of the data: 500 steps per accelerator, 5 times the memory of the clients.
+_RULE_STEPS, _RULE_MEMORY = 500, 5
 
 
 @dataclass
 class Target:
-    """A storage and a kind of accelerator: the configuration whose number of accelerators is searched for."""
+    """A storage and a kind of accelerator, for which a search finds the number of accelerators."""
 
     point: Point
-    words: Sequence[str]  # of a campaign with benchmark=feed
-    apart: str = ""  # what tells it from others with the same storage and accelerator
+    words: Sequence[str]  # arguments of a campaign with benchmark=feed
+    apart: str = ""  # settings that distinguish it from other targets with the same storage and accelerator
     baseline_mb_per_s: float = 0.0
     outcomes: dict[Setup, Outcome] = field(default_factory=dict)
     plans: dict[Setup, Plan] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Return the name of the accelerator, with what tells this target from others."""
+        """Return the name of the accelerator, with the settings that distinguish this target from other targets."""
         return str(self.point["accelerator"]["name"]) + (f" ({self.apart})" if self.apart else "")
 
     @property
@@ -62,18 +63,18 @@ class Target:
 
     @property
     def minimum(self) -> float:
-        """Return the least utilisation of an accelerator that is fed, in percent."""
+        """Return the utilisation in percent that each accelerator must reach."""
         return 100 * float(self.accelerator["minimum"])
 
     @property
     def demand_mb_per_s(self) -> float:
-        """Return the MB/s that the accelerators of all nodes need if there is one on each, at full utilisation."""
+        """Return the MB/s that all nodes need at full utilisation, with one accelerator on each node."""
         own = self.accelerator
         return float(self.point["nodes"] * own["batch"] * own["sample_bytes"] / 1e6 / own["step_s"])
 
     @property
     def steps(self) -> int:
-        """Return the steps of a run, if the data suffice."""
+        """Return the number of steps of a run; a run has fewer steps if the data do not suffice."""
         return int(self.point["iterations"] or max(LEAST_STEPS, -(-RUN_S // self.accelerator["step_s"])))
 
     @property
@@ -84,14 +85,15 @@ class Target:
 
     @property
     def by_arithmetic(self) -> int:
-        """Return the accelerators that the baseline suffices for."""
+        """Return for how many accelerators per node the measured MB/s of the baseline suffice."""
         return int(self.baseline_mb_per_s * self.point["nodes"] / self.demand_mb_per_s)
 
     def size_data(self, accelerators: int, kept: Path | None = None, sharing: int = 1) -> None:
-        """Let the data suffice for so many accelerators per node, as far as the free space of their storage goes.
+        """Choose the number of data files that suffices for `accelerators` per node and fits into the free space.
 
-        So many targets are `sharing` that space. The file `kept` has what was decided before: when the data are made,
-        less of it is free. What is not enough for one accelerator is not kept.
+        `sharing` is the number of targets that share the free space of the storage. The file `kept` stores the chosen
+        number, because less space is free after the data were made. A number that does not suffice for one accelerator
+        is not stored.
         """
         folder, own = Path(self.point["storage"]["root"]).expanduser().resolve(), self.point["dataset"]
         samples = self.point["nodes"] * accelerators * self.accelerator["batch"] * self.steps
@@ -102,7 +104,7 @@ class Target:
         self.point = {**self.point, "dataset": {**own, "files": wanted}}
         wish = self.plan(Setup(1), 1).entries[0].cell.id
         decided: dict[str, int] = {}
-        with suppress(OSError, ValueError):  # there is none, or it is damaged: decided anew
+        with suppress(OSError, ValueError):  # no file, or a damaged file: the number is chosen again
             decided = reading.read_json(kept, dict[str, Files]) if kept else {}
         files = decided.get(wish, max(1, min(wanted, most)))
         self.point = {**self.point, "dataset": {**own, "files": files}}
@@ -110,13 +112,13 @@ class Target:
             write_json(kept, {**decided, wish: files})
 
     def most_accelerators(self) -> int:
-        """Return for how many accelerators per node the data are enough steps."""
+        """Return for how many accelerators per node the data have enough samples for the steps of a run."""
         own = self.point["dataset"]
         batches = own["files"] * own["samples_per_file"] // self.accelerator["batch"] // self.point["nodes"]
         return int(batches // min(LEAST_STEPS, self.steps))
 
     def size_rule(self, accelerators: int) -> tuple[bool, str]:
-        """Return whether the data meet the rules of MLPerf Storage for a run of so many accelerators, in words."""
+        """Return whether the data are as large as MLPerf Storage demands for `accelerators`, and an explanation."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         nodes, own = self.point["nodes"], self.accelerator
         steps = _RULE_STEPS * own["batch"] * nodes * max(1, accelerators) * own["sample_bytes"]
@@ -125,12 +127,12 @@ class Target:
         return self.data_bytes >= needed, f"{words} {_RULE_MEMORY} times the memory"
 
     def fits_memory(self) -> bool:
-        """Return whether the data can be warm on this machine."""
+        """Return whether the data set fits into the free memory of this machine."""
         left = memory_left_bytes()
         return left is None or self.data_bytes < left
 
     def plan(self, setup: Setup, runs: int) -> Plan:
-        """Return the plan of a probe of so many runs."""
+        """Return the plan of a probe with this number of runs."""
         point = {**self.point}
         for key, value in self._settings(setup, runs).items():
             node, _, name = key.rpartition(".")
@@ -138,7 +140,7 @@ class Target:
         return run.plan_points([point])
 
     def _settings(self, setup: Setup, runs: int) -> dict[str, Any]:
-        """Return the settings of a probe that are none of the user's, by dotted key."""
+        """Return the settings of a probe that the search itself decides, by dotted key."""
         return {
             "benchmark.accelerators": setup.accelerators,
             "benchmark.source": "memory" if setup.kind == "memory" else "storage",
@@ -152,7 +154,10 @@ class Target:
         }
 
     def probe(self, setup: Setup, runs: int = 1) -> Outcome:
-        """Return what a probe says, which is run unless it is recorded. Raises CampaignError."""
+        """Return the outcome of a probe; run the probe only if its runs are not recorded yet.
+
+        Raises CampaignError if too few runs are valid after several tries.
+        """
         plan = self.plan(setup, runs)
         settings = self._settings(setup, runs)
         words = [word for word in self.words if word.partition("=")[0] not in settings]
@@ -169,27 +174,30 @@ class Target:
 
 
 def run_cells(plan: Plan, words: Sequence[str]) -> Plan:
-    """Run the cells of a plan and return it with their records; raise KeyboardInterrupt if they were stopped."""
+    """Run the cells of a plan, and return the plan after reading their new records.
+
+    Raises KeyboardInterrupt if the user stopped the runs.
+    """
     if run.run_plan(plan, words, CommandLine((), assume_yes=True), reports=False) == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     return plan.refresh()
 
 
 def no_runs_error(plan: Plan, entry: PlannedCell) -> CampaignError:
-    """Return the error for a cell that lacks runs that count."""
+    """Return the error for a cell that has too few valid runs."""
     record, fault = plan.verdicts.read(plan.folder.record(entry.cell.id))
-    why = fault or (record and record.get("reason")) or "it has no runs"
-    allowing = f"; {entry.disturbed} lets such runs count" if entry.disturbed else ""
-    return CampaignError(f"{entry.cell.id}: {why}", f"the same command goes on from here{allowing}")
+    why = fault or (record and record.get("reason")) or "the cell has no runs"
+    allowing = f"; with {entry.disturbed} such runs count" if entry.disturbed else ""
+    return CampaignError(f"{entry.cell.id}: {why}", f"the same command continues the search{allowing}")
 
 
 def describe_setup(setup: Setup) -> str:
-    """Return a probe in words."""
+    """Describe a probe in words: the number of accelerators, the step if it is changed, where batches come from."""
     step = f" with steps of {setup.step_s:.4g} s" if setup.step_s else ""
     return f"{count_noun(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
 
 
 def read_outcome(plan: Plan, entry: PlannedCell) -> Outcome:
-    """Return what the record of a cell says so far."""
+    """Return the outcome of the runs that the record of a cell has so far."""
     record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
     return outcome_of(record["runs"], record.get("looser_checks", ())) if record else Outcome()

@@ -1,21 +1,22 @@
-"""Find the largest number of accelerators that are fed: double or halve, bisect, then ask more often at the edge.
+"""Find the largest number of accelerators that a storage can supply: double or halve, bisect, then repeat at the edge.
 
-Pure: whether so many are fed is what the caller's functions say.
+All functions are pure. A function of the caller (`is_fed`) decides whether the storage can supply a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-_SHARE = 0.04  # by which a step is longer, or shorter, than the one that is just fed
-_TRIES = 6  # of longer steps
-_LEAST = 0.001  # utilisation
+_SHARE = 0.04  # share by which tried steps are longer, or shorter, than the expected critical step
+_TRIES = 6  # number of longer steps to try
+_LEAST = 0.001  # least utilisation, which avoids a division by zero
 
 
 def bracket_number(first: int, is_fed: Callable[[int], bool], most: int) -> tuple[int, int | None]:
-    """Return the largest number that was fed, and the smallest one that was not.
+    """Return the largest number of accelerators that passed `is_fed`, and the smallest number that failed.
 
-    The search begins with `first`. (0, 1): not even one is fed; (`most`, None): all numbers up to `most` may be.
+    The search starts with `first`. The result is (0, 1) if not even one accelerator passes, and (`most`, None) if the
+    number `most` passes.
     """
     low, high = 0, None
     number = max(1, min(first, most))
@@ -31,7 +32,10 @@ def bracket_number(first: int, is_fed: Callable[[int], bool], most: int) -> tupl
 
 
 def settle_edge(low: int, high: int | None, is_always_fed: Callable[[int], bool], most: int) -> tuple[int, int | None]:
-    """Return the edge by many runs at both of its ends; it moves where they say other than one run did."""
+    """Test both numbers of a bracket with many runs, and move the bracket if the results differ from those of one run.
+
+    Returns the largest number that passes and the smallest number that fails, as `bracket_number` does.
+    """
     while True:
         if low and not is_always_fed(low):
             low, high = low - 1, low
@@ -44,10 +48,11 @@ def settle_edge(low: int, high: int | None, is_always_fed: Callable[[int], bool]
 def bracket_step(
     step_s: float, au: float, minimum: float, is_fed: Callable[[float], bool]
 ) -> tuple[float | None, float]:
-    """Return a time of a step with which one accelerator is fed, and a shorter one with which it is not.
+    """Return a step time with which one accelerator passes `is_fed`, and a shorter step time with which it fails.
 
-    With `step_s` its utilisation is `au` (both shares of one), below `minimum`. Its waiting takes as long
-    whatever the step, so the utilisation grows with the step. None: no step that was tried is long enough.
+    With steps of `step_s`, the accelerator has the utilisation `au`, which is below `minimum`. Waiting for data takes
+    as long with any step, so longer steps raise the utilisation. The first result is None if no tried step is long
+    enough.
     """
     critical_s = step_s * minimum / max(au, _LEAST)
     starved_s, fed_s = step_s, critical_s * (1 + _SHARE)

@@ -1,1 +1,1 @@
-"""Test whether a program waits for its storage: measure it with its data cold and warm, and compare."""
+"""Test whether a program waits for its storage: run it with its data cold and warm, and compare the runtimes."""

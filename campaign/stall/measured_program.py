@@ -1,4 +1,4 @@
-"""Describe the program that `python -m campaign stall` measures: its campaign, its data, and whether they changed.
+"""Describe the program that `stall` measures: the settings of its campaign, its data, and whether the data changed.
 
 If the user does not name the data, a first run with preloaded hooks shows which files the program reads.
 """
@@ -32,9 +32,9 @@ COLD, WARM = "cold", "warm"
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
 _VARIABLE = Path("/var/lib"), Path("/var/cache")
 CODE = (".py", ".pyc", ".pyi", ".so", ".pth", ".sh", ".ipynb")
-_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # at the top of an environment of Python
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # names in the top folder of a Python environment
 _PACKAGES = ("site-packages", "dist-packages", "__pycache__")
-_DATA_OF_HOME = (".cache", ".keras")  # hidden folders of a home that hold data sets; the others hold settings
+_DATA_OF_HOME = (".cache", ".keras")  # hidden folders of a home that contain data sets; other hidden folders do not
 _FOLDERS_SHOWN = 8
 
 
@@ -44,14 +44,14 @@ class MeasuredProgram:
 
     argv: Sequence[str]
     data: Path  # a folder or a file
-    listed: Path | None  # list of the files in `data` that count; None: all
-    begins: str | None  # regular expression of the line at which the timed part begins
+    listed: Path | None  # file with a list of the data files in `data`; None if all files in `data` are data
+    begins: str | None  # regular expression of the output line at which the timed part begins
     cold: bool  # whether there are only cold runs
 
     def grid(self, runs: int, overrides: Sequence[str]) -> list[str]:
-        """Return the settings of its campaign as arguments, with `runs` measured runs per state of the cache.
+        """Return the arguments of the campaign, with `runs` measured runs for each state of the page cache.
 
-        `overrides`: the user's own arguments, which take precedence.
+        `overrides` are the user's own arguments, which take precedence.
         """
         words = {
             "benchmark": "command",
@@ -70,34 +70,39 @@ class MeasuredProgram:
         return [*(f"{key}={value}" for key, value in words.items() if key not in keys), *overrides]
 
     def profiled(self, overrides: Sequence[str]) -> list[str]:
-        """Return the arguments for one cold run that counts calls; it is a separate cell, because hooks cost time."""
+        """Return the arguments for one cold run that counts POSIX calls.
+
+        This run is a separate cell, because the hooks that count calls cost time.
+        """
         fixed = ("cache=cold", "runs=1", "warmup_runs=0", "profile.posix=counters")
         keys = {word.partition("=")[0] for word in fixed}
         return self.grid(1, [*(word for word in overrides if word.partition("=")[0] not in keys), *fixed])
 
 
 def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
-    """Run the program of a cell once, print its data files, ask the user whether they are right, and return them.
+    """Run the program of a cell once to find its data files, ask the user whether the files are right, and return them.
 
-    Raises CampaignError: the program fails, or the user says no. EnvironmentFaultError: the hooks cannot be preloaded.
-    UsageError: the program read no data, or there is no terminal to ask on.
+    Raises CampaignError if the program fails or the user says no. Raises EnvironmentFaultError if the hooks cannot be
+    preloaded. Raises UsageError if the program read no data, or if there is no terminal to ask on.
     """
-    console.say("a first run of the program, to find its data")
+    console.say("running the program once to find its data")
     with tempfile.TemporaryDirectory(prefix="tfio-files-") as path:
         folder = Path(path).resolve()
         _run_with_hooks(settings, folder, limit_s)
         accessed = files_seen.read_files_seen(folder)
     if not accessed.processes:
-        raise UsageError("the program took no hooks (is it linked statically?)", "name its data: --data DIR")
+        why = "the program took no hooks, so its files cannot be seen (is it linked statically?)"
+        raise UsageError(why, "name the data of the program: --data DIR")
     data_files = data_among(accessed.read - accessed.written, settings["benchmark"]["argv"])
     if not data_files:
-        raise UsageError("the program read no files that may be data", "name its data: --data DIR")
+        raise UsageError("the program read no files that may be data", "name the data of the program: --data DIR")
     for line in folder_table(data_files):
         console.say(line)
-    answer = sure or console.ask_for_yes("are these its data?")
+    answer = sure or console.ask_for_yes("are these the data of the program?")
     if answer is None:
         raise UsageError(
-            "there is no terminal to ask whether these are its data", "--yes takes them; --data DIR names others"
+            "there is no terminal to ask whether these files are the data of the program",
+            "accept them with --yes, or name the data with --data DIR",
         )
     if not answer:
         raise CampaignError("nothing was measured", "name the data of the program: --data DIR")
@@ -111,18 +116,21 @@ def _run_with_hooks(settings: Settings, folder: Path, limit_s: float) -> None:
     except ProfilerError as error:
         raise EnvironmentFaultError(error.message, "name the data of the program: --data DIR") from error
     if any("{data}" in word for word in settings["benchmark"]["argv"]):
-        raise UsageError("{data} in the program's arguments stands for --data, which is missing", "--data DIR")
+        why = "{data} in the program's arguments is replaced by the path of --data, which is missing"
+        raise UsageError(why, "name the data of the program: --data DIR")
     benchmark, values = settings["benchmark"], command.placeholder_values(settings, "")
     with closing(user_program.ProgramRun(benchmark, values, limit_s, folder / "mark", **hooks)) as program:
         try:
             program.run()
             program.require_well()
         except ProgramError as error:
-            raise CampaignError(f"the first run failed: {error.message}", "see its output above") from error
+            raise CampaignError(
+                f"the first run of the program failed: {error.message}", "see the output of the program above"
+            ) from error
 
 
 def data_among(read: Iterable[Path], argv: Sequence[str] = ()) -> list[Path]:
-    """Return the files that may be data: no code, and not in system folders or Python environments."""
+    """Return the files that may be data: files that are no code and lie outside system folders and environments."""
     programs = {Path(word).expanduser().resolve() for word in argv[:1]}
     resolved = {path.resolve() for path in read}
     return sorted(path for path in resolved - programs if path.is_file() and not _is_code_or_system_file(path))
@@ -141,7 +149,7 @@ def _is_code_or_system_file(path: Path) -> bool:
 
 
 def folder_table(data_files: Sequence[Path]) -> list[str]:
-    """Return the lines of a table of the data's folders with their files and MB, the largest first."""
+    """Return a table of the folders of the data files, with number of files and MB, the largest folder first."""
     sizes, counts = Counter[Path](), Counter[Path]()
     for path in data_files:
         sizes[path.parent] += path.stat().st_size
@@ -168,7 +176,7 @@ def write_list(data_files: Sequence[Path], list_file: Path) -> tuple[Path, Path]
 
 
 def files_below(paths: Sequence[Path]) -> list[Path]:
-    """Return all files at and below the paths that a user names; raises UsageError if a path has none."""
+    """Return all files at and below the paths that a user names; raises UsageError if a path has no files."""
     return sorted({file.resolve() for path in paths for file in _files_at(path)})
 
 
@@ -186,13 +194,13 @@ def require_same(recorded: Record) -> None:
     if start_times and (changed := _changed_data(recorded) or next(_changed_program(recorded, min(start_times)), "")):
         raise UsageError(
             f"{recorded['cell']['id']} was measured before {changed} changed",
-            "measure it again with redo=true, or keep both in two folders: campaign_dir=…",
+            "measure the cell again with redo=true, or keep the old results and use another folder: campaign_dir=…",
         )
 
 
 def _changed_data(recorded: Record) -> str:
     requested, data = recorded["cell"]["settings"]["dataset"], recorded["dataset"]
-    with suppress(DatasetError, OSError):  # the reader of the data reports these
+    with suppress(DatasetError, OSError):  # the run that reads the data will report these errors
         listed = manifest.scan_folder(
             Path(requested["path"]), any_kind=True, listed=requested.get("list") and Path(requested["list"])
         )
@@ -203,7 +211,7 @@ def _changed_data(recorded: Record) -> str:
 
 
 def _changed_program(recorded: Record, begun_utc: str) -> Iterator[str]:
-    """Yield the program and the scripts among its arguments whose files changed after `begun_utc`."""
+    """Yield the program, and the scripts among its arguments, if their files changed after `begun_utc`."""
     benchmark = recorded["cell"]["settings"]["benchmark"]
     program, *arguments = benchmark["argv"]
     begun_s = dt.datetime.fromisoformat(begun_utc).timestamp()

@@ -1,4 +1,4 @@
-"""Compare cold and warm runs of a program, count the calls of a profiled run, and say in words what they show."""
+"""Compare cold and warm runs of a program, count the POSIX calls of a profiled run, and put the results into words."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from jobs.model.settings import Settings
 PROOFS = ("cold", "device_bytes", "reads_data", "same_data")
 """The checks that prove whether a run was cold."""
 _MB = 1e6
-_SMALL = (1, 3)  # number of Darshan's bins up to 100 B, and up to 10 KiB (`jobs.events.posix_window.SIZES`)
+_SMALL = (1, 3)  # number of Darshan's size bins up to 100 B, and up to 10 KiB (`jobs.events.posix_window.SIZES`)
 
 
 @dataclass(frozen=True)
 class CacheMedians:
-    """The medians over the valid measured runs with one state of the cache."""
+    """The medians over the valid measured runs with one state of the page cache (cold or warm)."""
 
     cache: str
     runs: int
     wall_s: tuple[float, float, float]  # median, minimum, maximum
-    marked_s: tuple[float, float, float] | None  # of the timed part; None if it is not marked
-    disk_bytes: float
+    marked_s: tuple[float, float, float] | None  # the same values of the timed part; None if no part is marked
+    disk_bytes: float  # bytes read from the disk
     cores: float  # busy processors
-    cpus: int
-    io_pressure: float | None  # share of the time in which a task waited for I/O; None: not known
+    cpus: int  # processors that the program may use
+    io_pressure: float | None  # share of the time in which a task waited for I/O; None if unknown
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class ColdWarmComparison:
     cold: CacheMedians | None
     warm: CacheMedians | None
     whole: MedianDifference | None
-    marked: MedianDifference | None  # of the timed part
+    marked: MedianDifference | None  # difference of the timed part
     data_bytes: int
-    first_read_bytes: float | None  # bytes of the data read in a cold run; None if unknown
+    first_read_bytes: float | None  # bytes of the data that a cold run reads from the disk; None if unknown
     rest: Bound | None = None  # what bounds the warm runs
-    why_not: str = ""  # why runs do not count, for the first state of the cache with too few valid runs
+    why_not: str = ""  # why the cold runs, or else the warm runs, are too few valid runs; empty if both suffice
 
     @property
     def deciding(self) -> MedianDifference | None:
-        """The difference that decides: of the timed part if it is marked, else of the whole runtime."""
+        """The difference of the timed part if a part is marked, else the difference of the whole runtime."""
         return self.marked or self.whole
 
     @property
@@ -77,7 +77,10 @@ class ColdWarmComparison:
 def compare_records(
     name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None
 ) -> ColdWarmComparison:
-    """Return the comparison of two judged records (None: no record); `rest`: the bound of the warm runs."""
+    """Compare the judged records of the cold and the warm cell, each None if there is no record.
+
+    `rest` is what bounds the warm runs.
+    """
     pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
     runs = stopping.measured_runs(cold, "valid") if cold else []
@@ -96,7 +99,7 @@ def compare_records(
 
 
 def _why_not(cold: Record | None, warm: Record | None) -> str:
-    """Return the reason of the first cell that is not done (cold, then warm); empty if both are done."""
+    """Return why the cold cell, or else the warm cell, is not done; an empty string if both cells are done."""
     for cache, recorded in ((COLD, cold), (WARM, warm)):
         if recorded and recorded["status"] != "done" and (reason := recorded.get("reason")):
             return f"{cache}: {reason}"
@@ -126,7 +129,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def lines_of_outcome(outcome: ColdWarmComparison) -> list[str]:
-    """Return the lines of the table and the sentences of a comparison."""
+    """Return the lines that `stall` prints for a comparison: a table and sentences."""
     sides = [side for side in (outcome.cold, outcome.warm) if side]
     head = [outcome.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
     rows = [head, *(_row(side, side.wall_s, "") for side in sides)]
@@ -142,12 +145,12 @@ def _row(side: CacheMedians, times_s: tuple[float, float, float], part: str) -> 
 
 
 def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
-    """Return the sentences that say what the numbers mean."""
+    """Return the sentences that say what the numbers of a comparison mean."""
     if not outcome.whole or not outcome.cold or not outcome.warm:
         return ["too few valid pairs of a cold and a warm run for an answer", *filter(None, [outcome.why_not])]
     sentences = [f"{_cost(outcome.whole, 'the runtime')}; {_rest(outcome.rest)}"]
     if outcome.marked:
-        sentences.append(f"in the timed part: {_cost(outcome.marked, 'it')}")
+        sentences.append(f"in the timed part: {_cost(outcome.marked, 'this part')}")
     if outcome.first_read_bytes is not None and outcome.data_bytes:
         read_mb, data_mb = outcome.first_read_bytes / _MB, outcome.data_bytes / _MB
         first_read = f"{read_mb:.0f} of {data_mb:.0f} MB of the data were read from the disk once"
@@ -156,7 +159,8 @@ def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
     if None not in pressures:
         cold, warm = (f"{share:.0%}" for share in pressures)
         sentences.append(
-            f"a hint of the kernel: a process waited for I/O in {cold} of the time of cold runs, {warm} of warm ones"
+            f"by the kernel's I/O pressure, a process waited for I/O in {cold} of the time of cold runs, and in {warm}"
+            " of warm runs"
         )
     return sentences
 
@@ -185,14 +189,14 @@ def _cost(cost: MedianDifference, whole: str) -> str:
 
 
 def _rest(bound: Bound | None) -> str:
-    """Return the words on what limits the warm runs."""
+    """Return in words what limits the warm runs, and so the part of the runtime that does not wait for storage."""
     if bound is None or bound.word == UNDECIDED:
-        return f"what bounds the rest is undecided ({bound.words if bound else 'its runs do not show it'})"
+        return f"what bounds the rest is undecided ({bound.words if bound else 'the warm runs do not show it'})"
     return f"the rest is bound by {bound.word} ({bound.words})"
 
 
 def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[ColdWarmComparison]:
-    """Return one comparison per pair of cells that differ only in the cache (cold and warm)."""
+    """Return one comparison for each pair of cells that differ only in the state of the page cache."""
     by_settings: dict[str, dict[str, Cell]] = {}
     for cell in cells:
         others = {key: value for key, value in cell.settings.items() if key != "cache"}
@@ -207,13 +211,13 @@ def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[
 
 
 def name_of_swept(settings: Settings) -> str:
-    """Return the settings of a cell that are numbers or texts, as a name that distinguishes it in a sweep."""
+    """Return a name that distinguishes a cell in a sweep: all settings whose values are numbers or texts."""
     values = {key: value for key, value in settings.items() if isinstance(value, int | str) and key != "cache"}
     return "".join(f" {key}={value}" for key, value in values.items())
 
 
 def cold_runs(recorded: Record) -> list[dict[str, Any]]:
-    """Return one row per measured run of a judged record: whether it was cold, why not, its seconds, its disk bytes."""
+    """Return for each measured run of a judged record whether the run was cold, or why not, its runtime and bytes."""
     return [
         {**_proof(run), "run": run["run"], "wall_s": run.get("wall_s"), "disk_bytes": run.get("device_bytes")}
         for run in stopping.measured_runs(recorded)
@@ -231,7 +235,7 @@ def cold_lines(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _proof(run: Run) -> dict[str, Any]:
-    """Return whether a run was cold, and why not, or which check could not decide it."""
+    """Return whether a run is proved to be cold, and which checks failed or could not be decided."""
     if run["status"] == "failed":
         return {"cold": False, "why": str(run["reason"])}
     checks = [check for check in run["checks"] if check["rule"] in PROOFS]
@@ -242,14 +246,15 @@ def _proof(run: Run) -> dict[str, Any]:
 
 
 def totals_of_calls(recorded: Record) -> list[Calls]:
-    """Return the total calls of each valid profiled run of a judged record."""
+    """Return the number of POSIX calls of each valid profiled run of a judged record."""
     return [run["profile"] for run in stopping.measured_runs(recorded, "valid") if "profile" in run]
 
 
 def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool = True) -> Iterator[str]:
-    """Yield the lines on the calls of a judged record's profiled run, and the command that plans staged copies.
+    """Yield lines on the POSIX calls of a judged record's profiled run, and the command that plans staged copies.
 
-    `waits`: whether the program waits for its storage; else there is no command. `name` distinguishes several cells.
+    The command is left out if `waits` is false, because then the program does not wait for its storage. `name`
+    distinguishes the cells of a sweep.
     """
     if not (totals := totals_of_calls(recorded)):
         yield f"the calls are not known: {recorded.get('reason') or 'the profiled run failed'}"
@@ -263,19 +268,19 @@ def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: b
         f"{count_noun(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{loaded}"
     )
     if not reads:
-        yield "no read was seen: mapped files need none, and statically linked programs hide theirs"
+        yield "no read was seen: the program may map its files into memory, or may be linked statically"
         return
     tiny, small = (sum(calls["read_sizes"][:bins]) / reads for bins in _SMALL)
-    yield f"small reads: {small:.0%} gave at most 10 KiB, {tiny:.0%} at most 100 B (such as one at the end of a file)"
+    yield f"small reads: {small:.0%} gave at most 10 KiB, {tiny:.0%} at most 100 B (such as the last read of a file)"
     if calls["sequential"] is not None and calls["consecutive"] is not None:
         ahead, consecutive = calls["sequential"] - calls["consecutive"], calls["consecutive"]
         yield (
-            f"order: {consecutive:.0%} continue where the last one ended, {ahead:.0%} skip ahead, the others"
+            f"order of reads: {consecutive:.0%} continue where the last read ended, {ahead:.0%} skip ahead, all others"
             " start again or go back"
         )
     yield f"time of all threads in reads: {calls['read_s']:.2f} s, in opening and closing: {calls['meta_s']:.2f} s"
     if not waits:
-        yield "the runs do not show that it waits for storage, so a faster storage would not help"
+        yield "the runs do not show that the program waits for storage, so a faster storage would not help"
         return
     words = ["python", "-m", "campaign", "stage", "plan", str(campaign), "--only", recorded["cell"]["id"]]
     yield f"to see what a faster storage for some files would gain: {shlex.join(words)} --fast FOLDER_ON_IT"

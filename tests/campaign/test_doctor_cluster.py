@@ -197,7 +197,7 @@ def test_variables_that_are_not_used_are_named(programs, examined, monkeypatch):
     _, named = _of(examined(), "slurm")
 
     assert (named.passed, named.message) == (
-        None, "our jobs ignore SBATCH_ACCOUNT, SBATCH_PARTITION of the environment",
+        None, "the jobs of campaigns ignore the environment variables SBATCH_ACCOUNT, SBATCH_PARTITION",
     )  # fmt: skip
 
 

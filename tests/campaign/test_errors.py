@@ -9,7 +9,7 @@ from campaign import errors
 from campaign.__main__ import run_guarded
 from jobs.parser import nearest_hint
 
-AGAIN = "\n\nhint: fix what is named here, then repeat the same command: what is recorded is kept\n"
+AGAIN = "\n\nhint: fix the problem, then run the same command again: recorded runs are kept\n"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_show_names_a_command_of_the_settings(copied, capsys, tmp_path):
     run_guarded(["show", cell, str(folder.root)])
 
     out = capsys.readouterr().out
-    assert "by its settings, for you did not ask for it in this folder" in out
+    assert "made from the cell's settings, because you did not start it in this folder" in out
     assert "threads=1" in out
     assert not [word for word in ("hydra", "--config-dir") if word in out.rpartition("again")[2]]
 
@@ -113,7 +113,7 @@ def test_show_tests_nothing_that_its_user_did_not_ask_for(copied, capsys, monkey
 
     said = capsys.readouterr().err
     assert code == 1
-    assert "was not measured by you, in this folder; this would be run:\n  python -m campaign" in said
+    assert "in this folder; show would run these commands:\n  python -m campaign" in said
     assert "nothing was started" in said
     assert "hydra" not in said
     assert not folder.advice.exists()

@@ -154,7 +154,7 @@ def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folde
 
 
 def test_a_campaign_without_records_has_nothing_to_show(folder):
-    with pytest.raises(UsageError, match="nothing is recorded"):
+    with pytest.raises(UsageError, match="has no records"):
         tensorboard.main([str(folder.root)])
 
 

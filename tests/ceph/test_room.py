@@ -56,7 +56,7 @@ def test_a_bucket_that_is_nearly_full_is_named_by_the_doctor_and_refuses_what_is
     (found,) = doctor_node.examine_storage({**storage, "kind": "s3", "device": ceph.device, "cold": True})
 
     assert (found.passed, found.what) == (None, "storage")
-    assert "it is nearly full" in found.message
+    assert "the store is nearly full" in found.message
     assert "s3_size_gb" in found.hint
     with pytest.raises(ObjectStoreError, match="more do not fit in the bucket"):
         client.require_room(SIZE)

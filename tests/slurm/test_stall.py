@@ -36,4 +36,4 @@ def test_without_data_it_asks_for_them(campaign):
     done = campaign("stall", *_OF_JOBS, "--", "true")
 
     assert done.returncode == 2
-    assert "--data DIR names them, for on Slurm no first run finds them" in done.stderr
+    assert "--data DIR: on Slurm, stall does not run the program first to find them" in done.stderr

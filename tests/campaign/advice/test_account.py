@@ -47,7 +47,8 @@ def test_a_figure_that_is_no_number_is_not_measured(figure, promised, folder, le
     kept["tests"][0]["figure"] = figure
     folder.advice.write_text(json.dumps(kept))
 
-    assert account.judge_predictions(verdicts_of(folder), promised)[0]["why_not"] == f"its runs have no {figure}"
+    (judged,) = account.judge_predictions(verdicts_of(folder), promised)
+    assert judged["why_not"] == f"the runs of the test have no metric {figure}"
 
 
 @pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (50.0, True), (49.99, False), (70.0, True), (70.01, False)])

@@ -178,7 +178,7 @@ def test_from_memory_beside_others_nothing_is_said_of_threads(known):
 def test_of_a_training_the_processors_count_while_batches_are_made(known):
     found = rules.find_processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=7.5))
 
-    assert found.says.startswith("decoding uses 94% of the processors left to it (2 of 2)")  # in 5 times 0.8 s
+    assert found.says.startswith("decoding uses 94% of the processors that are free for it (2 of 2)")  # 5 times 0.8 s
     assert rules.find_processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=4.0)) is None
 
 

@@ -27,8 +27,8 @@ def test_a_time_log_that_was_measured_is_bound_by_its_steps(capsys):
 
     assert code == 0
     assert "bound by steps: steps 97%, waiting for input 1%" in out
-    assert "it hardly waits for its input" in out
-    assert "it lacks: CPU seconds of the program" in out
+    assert "the training hardly waits for input" in out
+    assert "the file lacks: CPU seconds of the program" in out
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_of_a_time_log_each_moment_counts_once(events, word, words, tmp_path, ca
 def test_a_time_log_without_a_known_action_says_so(tmp_path, capsys):
     path = stream(tmp_path / "a.timelog", [event("barrier", 0, 900)])
 
-    assert "it lacks: actions that are known (compute, validate, read, open)" in told(capsys, path)[1]
+    assert "the file lacks: known actions (compute, validate, read, open)" in told(capsys, path)[1]
 
 
 STEPS = [("train", 0, 100, 1), ("campaign input", 0, 60), ("campaign compute", 60, 90)]
@@ -71,7 +71,7 @@ def test_a_trace_of_tensorflow_has_the_word_and_the_rule_of_steps_that_wait(tmp_
 
     assert code == 0
     assert "bound by decoding: waiting for input 60%, of it decoding 80%" in out
-    assert "1 input_bound, 60% of its time" in out
+    assert "1 input_bound, 60% of the run time" in out
     found = json.loads(found)
     assert (found["kind"], found["bound"]["word"]) == ("TensorFlow trace", "decoding")
     (finding,) = found["findings"]
@@ -82,7 +82,7 @@ def test_a_trace_of_tensorflow_has_the_word_and_the_rule_of_steps_that_wait(tmp_
 def test_a_trace_without_marked_steps_says_that_it_lacks_them(tmp_path, capsys):
     path = written(tmp_path / "a.xplane.pb", [("python", STEPS[1:])])
 
-    assert "it lacks: its steps" in told(capsys, path)[1]
+    assert "the file lacks: marks of the training steps" in told(capsys, path)[1]
 
 
 def test_a_profile_alone_has_no_word_and_says_what_would_give_one(capsys):
@@ -90,12 +90,12 @@ def test_a_profile_alone_has_no_word_and_says_what_would_give_one(capsys):
 
     assert "bound by undecided" in out
     assert "calls alone do not show it" in out
-    assert [line.partition(", ")[0] for line in out.splitlines() if line.startswith("it lacks")] == [
-        "it lacks: the times of its calls (a profile in the mode trace has them)",
-        "it lacks: CPU seconds of the program",
-        "it lacks: the load and the limits of its devices",
-        "it lacks: its steps",
-        "it lacks: quotas and limits of its control group",
+    assert [line.partition(", ")[0] for line in out.splitlines() if line.startswith("the file lacks")] == [
+        "the file lacks: the times of the calls (a profile in the mode trace has these times)",
+        "the file lacks: CPU seconds of the program",
+        "the file lacks: load and limits of the storage devices",
+        "the file lacks: marks of the training steps",
+        "the file lacks: quotas and limits of the program's control group",
     ]
 
 

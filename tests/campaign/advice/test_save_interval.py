@@ -38,8 +38,8 @@ def test_medians_over_the_snapshots_of_valid_runs_count_and_are_said():
     assert (found["blocked_s"], found["durable_s"], found["restore_s"]) == (2.0, 5.0, 6.0)
     assert [each["failure_per"] for each in found["intervals"]] == ["hour", "day", "week"]
     words = format_interval(found)
-    assert words.startswith("a snapshot stops the training for 2 s; save for a failure per hour: every 120 s (Young)")
-    assert words.endswith("loses that interval and 5 s at most, and 6 s to read the snapshot back")
+    assert words.startswith("a snapshot stops the training for 2 s; best interval for a failure per hour: every 120 s")
+    assert words.endswith("costs at most that interval and 5 s, and 6 s to read the snapshot back")
 
 
 def test_what_was_not_always_durable_or_never_read_back_is_left_out():

@@ -112,7 +112,7 @@ def test_a_record_in_the_folder_of_another_cell_is_damaged(written):
     path, made = written
     record.write_record(path, {**made, "cell": {**made["cell"], "id": "another"}})
 
-    with pytest.raises(record.DamagedRecordError, match="it is the record of the cell another"):
+    with pytest.raises(record.DamagedRecordError, match="it is the record of another cell, another"):
         record.read_record(path)
 
 

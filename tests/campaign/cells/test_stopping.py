@@ -81,7 +81,7 @@ def test_at_max_runs_it_gives_up_and_says_so_and_why_tells_of_each_run_why_it_wa
     assert recorded["checks"][1]["passed"] is False
     show.main([adding["cells"][0]["id"], str(folder.root)])
     out = capsys.readouterr().out
-    assert "added        until_spread=0.02: of 5 runs the 93.8% interval of the median was 90.0 to 110.0" in out
+    assert "added        until_spread=0.02: the 93.8% interval of the median of 5 runs was 90.0 to 110.0" in out
     assert "max_runs=9 is reached" in out
     assert out.count("  added ") == 3
 

@@ -129,7 +129,7 @@ def test_unused_is_what_no_record_reads(dataset, baseline, folder, cells, capsys
     capsys.readouterr()
     assert [each["used"] for each in _listed(capsys).values()] == [True]
     assert clean.main(["--yes", "--unused"]) == 0
-    assert "nothing is unused on these storages" in capsys.readouterr().err
+    assert "no folder is unused on these storages" in capsys.readouterr().err
 
 
 def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
@@ -164,7 +164,7 @@ def test_what_has_no_marker_of_ours_is_neither_listed_nor_removed(dataset, root,
     (root / "baseline" / "read-5.bin").write_bytes(b"mine!")
 
     assert _listed(capsys, "--unused", "--yes") == {}
-    with pytest.raises(UsageError, match="nothing that was made is called 'demo'"):
+    with pytest.raises(UsageError, match="no campaign made a folder that is called 'demo'"):
         clean.main(["--yes", "demo"])
 
     assert (dataset / "manifest.json").exists()

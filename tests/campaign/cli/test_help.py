@@ -45,7 +45,7 @@ def test_a_key_has_its_type_range_unit_default_and_meaning(helped):
     ):  # fmt: skip
         assert line in shown
     assert "does not change the id" not in shown
-    assert "it does not change the id of the cell" in helped("help", "storage.shared")
+    assert "this setting does not change the id of the cell" in helped("help", "storage.shared")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_key_has_its_type_range_unit_default_and_meaning(helped):
         ("every", ["profile.every", "checkpoint.every", "(smoke: 2)"]),
         ("checkpoint.every=5", ["checkpoint.every", "steps between two snapshots"]),
         ("cache", ["one of cold, warm, as_is"]),
-        ("dataset.path", ["none: it must be given"]),
+        ("dataset.path", ["none: you must set a value"]),
         ("dataset", ["dataset=demo  # A small dataset", "files: 512", "dataset.sigma="]),
         ("storage", ["storage=local  # The disk of this machine", "root: data"]),
         ("checks", ["checks.KEY=VALUE: limits of the checks", "checks.throttled_max=0.01"]),

@@ -132,9 +132,9 @@ def test_json_has_the_state_of_each_cell_and_the_verdicts_on_the_claims(some, tw
     [
         (["+paper=fig4"], "every recipe", "+paper=fig4,fig5"),
         (["++paper=fig4"], "every recipe", "+paper=fig4,fig5"),
-        (["paper=fig4", "paper=all", "paper=fig9"], "paper=fig4 is none that has recipes", "paper=chien2018|"),
-        (["benchmark.widht=0.5"], "no recipe knows 'benchmark.widht", "help keys"),
-        (["benchmark=micro"], "no recipe knows", "help keys"),
+        (["paper=fig4", "paper=all", "paper=fig9"], "there are no recipes for paper=fig4", "paper=chien2018|"),
+        (["benchmark.widht=0.5"], "no recipe has a setting 'benchmark.widht", "help keys"),
+        (["benchmark=micro"], "no recipe has a setting", "help keys"),
         *(([*shows, "+size=smoke"], "no single configuration for " + shows[0][:6], "--dry-run lists its cells")
           for shows in (["--cfg", "job"], ["--info=defaults"], ["--hydra-help"])),
     ],
@@ -155,7 +155,7 @@ def test_cells_that_read_copies_wait_until_the_copies_are_made(tmp_path, point, 
     kept = reproduce._drop_missing_copies(points)  # noqa: SLF001
 
     assert [each["staging"] for each in kept] == ["none", "advised"]
-    assert "without 1 cell of staging=smallest" in capfd.readouterr().err
+    assert "left out 1 cell of staging=smallest" in capfd.readouterr().err
 
 
 def test_an_error_names_the_recipe_that_it_is_of(two_storages, monkeypatch):

@@ -90,7 +90,7 @@ def test_who_comes_back_to_jobs_that_do_cells_anew_is_told_not_to_ask_for_it_aga
     code = go(KeyboardInterrupt(), f"redo={str(redo).lower()}")
 
     assert code == 130
-    assert ("the same command without redo=true; end them" in said[-1]) is redo
+    assert ("the same command without redo=true; to end them" in said[-1]) is redo
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_what_failed_for_no_reason_of_its_own_is_tried_again_a_bounded_number_of
     made = tries([FAILED, FAILED], [CANCELLED, FAILED], [FAILED], words=("retries=2", "redo=true"))
 
     assert made == [(2, 0, False, True), (2, 1, True, False), (1, 2, True, False)]
-    assert "1 cell failed for no reason of their own: try 2 of 2" in said
+    assert "1 cell failed for a reason outside the run: retry 2 of 2" in said
 
 
 def test_nothing_is_tried_again_unasked(tries):
@@ -209,4 +209,4 @@ def test_a_dry_run_says_what_this_machine_lacks(said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert run.main(["--dry-run", "storage.root=/no/such/folder", "cluster=local"]) == 0
-    assert "note: it would not start here: storage local: there is no folder /no/such/folder" in said[-1]
+    assert "note: the campaign would not start here: storage local: there is no folder /no/such/folder" in said[-1]

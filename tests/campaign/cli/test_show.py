@@ -64,7 +64,7 @@ def test_looser_checks_than_the_sites_are_told_with_the_cure(told):
 
     terms = {**TERMS, "checks": {**TERMS["checks"], "spread_max": 0.2}}
     (line,) = (line for line in told(terms=terms, status="done") if line.startswith("  looser "))
-    assert f"judged by looser checks than the site's: {looser[0]}; not compared with others; cure: " in line
+    assert f"judged by looser checks than the site's: {looser[0]}; not compared with other cells; cure: " in line
 
 
 def test_a_flag_may_stand_between_cell_and_folder(cells, folder, capsys):
@@ -84,7 +84,10 @@ def test_a_record_that_is_damaged_inside_is_told(cells, folder):
 
 @pytest.mark.parametrize(
     ("name", "message", "cure"),
-    [("micro-demo", "may be 2 cells", "one of: micro-demo-local-t1"), ("micro-dmo", "no recorded cell", "micro-demo")],
+    [
+        ("micro-demo", "matches 2 cells", "name one of: micro-demo-local-t1"),
+        ("micro-dmo", "no recorded cell", "micro-demo"),
+    ],
 )
 def test_a_name_that_is_not_one_cells_is_told_with_those_that_there_are(name, message, cure, cells, folder):
     with pytest.raises(UsageError, match="no recorded cell") as none:
@@ -112,7 +115,7 @@ def test_the_shortest_beginning_that_one_cell_alone_has_names_it(of_hash, cells,
         with pytest.raises(UsageError, match="may be") as caught:
             show.main([shared, str(folder.root)])
         alike = sorted(cell for cell, word in zip(ids, words, strict=True) if word.startswith(shared))
-        assert caught.value.hint == f"one of: {', '.join(alike)}"
+        assert caught.value.hint == f"name one of: {', '.join(alike)}"
 
 
 def test_of_many_cells_that_a_name_may_mean_ten_are_listed(folder):
@@ -121,14 +124,14 @@ def test_of_many_cells_that_a_name_may_mean_ten_are_listed(folder):
         path.parent.mkdir(parents=True)
         path.touch()
 
-    with pytest.raises(UsageError, match="'0000' may be 12 cells") as caught:
+    with pytest.raises(UsageError, match="'0000' matches 12 cells") as caught:
         show.main(["0000", str(folder.root)])
 
     assert caught.value.hint.endswith("micro-0000000009 and 2 more")
 
 
 def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
-    with pytest.raises(UsageError, match="the cell comes first") as caught:
+    with pytest.raises(UsageError, match="show takes a cell as its first argument") as caught:
         show.main([str(folder.root), "399c"])
 
     assert caught.value.hint == f"python -m campaign show 399c {folder.root}"

@@ -47,7 +47,7 @@ def test_status_names_the_snapshots_that_a_cut_run_left(cut, folder, capsys):
         if snapshots.exists():
             snapshots.rmdir()
 
-    assert f"snapshots of a run that was cut are left in {snapshots}" in said[0]
+    assert f"an interrupted run left snapshots in {snapshots}" in said[0]
     assert "snapshots" not in said[1]
 
 
@@ -58,7 +58,7 @@ def test_status_names_the_file_that_a_cut_baseline_left(folder, tmp_path, capsys
 
     status.main([str(folder.root)])
 
-    assert f"a run that was cut left {tmp_path}/written-{cell.id}.bin" in capsys.readouterr().err
+    assert f"an interrupted run left the file {tmp_path}/written-{cell.id}.bin" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_status_asks_no_bucket_unless_it_is_told_to(cut_in_bucket, folder, store
     status.main([str(folder.root)])
 
     told = capsys.readouterr().err
-    assert "what cut runs left in buckets: python -m campaign status --buckets" in told
+    assert "what interrupted runs left in buckets: python -m campaign status --buckets" in told
     assert "warning" not in told
 
 
@@ -140,7 +140,7 @@ def test_status_asks_no_bucket_that_a_record_of_others_names(cut_in_bucket, fold
         assert status.main([*words, str(folder.root)]) == 1
 
     assert connections == []
-    assert "buckets of cells that you did not ask for in this folder are not asked" in capsys.readouterr().err
+    assert "not searched: buckets of cells that you did not request in this folder" in capsys.readouterr().err
 
 
 def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
@@ -180,7 +180,7 @@ def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
 
     said = capsys.readouterr().err
     assert "/theirs" not in said
-    assert "that you did not ask for" in said
+    assert "that you did not request" in said
 
 
 def test_what_needs_attention_comes_first_each_cell_on_its_line(folder, cells, capsys):
@@ -284,7 +284,8 @@ def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, mon
     with pytest.raises(KeyboardInterrupt):
         status.main(["--watch", str(folder.root)])
 
-    assert f"what runs continues. Come back: python -m campaign status --watch {folder.root}" in capsys.readouterr().err
+    told = f"the jobs continue. To watch them again: python -m campaign status --watch {folder.root}"
+    assert told in capsys.readouterr().err
 
 
 def test_status_and_watch_say_how_long_it_will_take_by_the_records_there_are(

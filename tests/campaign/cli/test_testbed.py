@@ -92,7 +92,7 @@ def test_null_is_no_bound():
         ("ssd.read_iops=0", "ssd.read_iops=0 is out of range"),
         ("ssd.write_iops=much", "ssd.write_iops"),
         ("storages=[floppy]", "there is no 'floppy'"),
-        ("storages=[]", "asks for nothing"),
+        ("storages=[]", "names no storage"),
         ("nodes=65", "nodes=65 is out of range"),
         ("node.read_mb_per_s=0", "node.read_mb_per_s=0 is out of range"),
         ("hdd.size_gb=3,4", "."),

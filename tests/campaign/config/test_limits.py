@@ -31,7 +31,7 @@ BUFFER = (ALEXNET, "checkpoint=burst_buffer", "checkpoint.fast.root=/f")
 _WRONG = [
     (PLAIN, "profile.every=5", "profile.every=5 with profile.posix=none", "profile.posix=trace"),
     # Words that end up in a batch script.
-    (SLURM, "cluster.partition='gpu;rm'", "cluster.partition='gpu;rm' cannot stand in a batch script", "letters"),
+    (SLURM, "cluster.partition='gpu;rm'", "cluster.partition='gpu;rm' is not allowed in a batch script", "letters"),
     (SLURM, "cluster.constraint='K80$x'", "cluster.constraint='K80$x'", "K80&haswell"),
     (SLURM, "cluster.pool='n1 n2'", "cluster.pool='n1 n2'", "n[1-4]"),
     (SLURM, "cluster.dependency='afterok;1'", "cluster.dependency='afterok;1'", "afterok:123"),

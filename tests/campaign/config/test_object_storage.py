@@ -32,7 +32,7 @@ WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket
         (("storage.device=' '",), "is no path"),
         (("storage.concurrency=8",), "the engine threads has threads=…"),
         (("storage.kind=posix",), "storage.kind=posix does not fit"),
-        (("cache=warm",), "cache=warm: the memory of an object store's servers"),
+        (("cache=warm",), "cache=warm: a client can neither fill nor examine"),
         (("staging=all",), "staging=all with an object store"),
         (("nodes=2",), "nodes=2 with an object store"),
         (("storage.shared=false",), "storage.shared=False with an object store"),
@@ -115,7 +115,7 @@ def test_another_fault_of_a_later_point_hides_nothing_that_was_found_before():
         make_cells(collect_points(["-m", *WORDS, *words]))
 
     for why, cure in (
-        ("cache=warm: the memory of an object store's servers", "cache=cold"),
+        ("cache=warm: a client can neither fill nor examine", "cache=cold"),
         ("profile.posix=trace with an object store", "profile.posix=none"),
         ("threads=999999 is out of range", "legal: 1 to"),
     ):

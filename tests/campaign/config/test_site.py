@@ -178,7 +178,7 @@ def test_tensorflow_s_servers_add_up_only_where_the_site_says_that_nobody_else_r
 
     assert [cell.settings["sync"] for cell in cells] == [sync]
     assert run.main(["--dry-run", "-m", "cluster=local", "nodes=2", *words]) == 0
-    assert ("listen on all addresses of each node and ask for no secret" in capfd.readouterr().err) == (sync == "ring")
+    assert ("listen on all network addresses of each node without" in capfd.readouterr().err) == (sync == "ring")
 
 
 def test_tensorflow_s_servers_are_refused_where_others_may_reach_them():

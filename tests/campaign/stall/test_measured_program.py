@@ -85,9 +85,9 @@ def test_somebody_is_asked_and_no_is_no(data, monkeypatch):
 def test_a_program_without_data_and_one_that_fails_are_told_apart(data):
     with pytest.raises(UsageError, match="read no files that may be data"):
         _found()
-    with pytest.raises(CampaignError, match=r"the first run failed: .* ended with exit code 1: FileNotFoundError"):
+    with pytest.raises(CampaignError, match=r"the first run of the program failed: .* exit code 1: FileNotFoundError"):
         _found("no-such-file")
-    with pytest.raises(UsageError, match="stands for --data"):
+    with pytest.raises(UsageError, match="is replaced by the path of --data"):
         _found("{data}")
 
 

@@ -129,7 +129,8 @@ def test_a_profile_is_a_run_of_its_own_whose_calls_stand_below_the_answer(profil
     assert "calls in one more cold run: 4 opens of 4 files of the data, 8 reads of 4 MB for 4 MB that" in done.stdout
     assert "small reads: 50% gave at most 10 KiB, 50% at most 100 B" in done.stdout
     assert (
-        "order: 50% continue where the last one ended, 0% skip ahead, the others start again or go back" in done.stdout
+        "order of reads: 50% continue where the last read ended, 0% skip ahead, all others start again or go back"
+        in done.stdout
     )
     assert plan.returncode == 0, plan.stderr
     assert "1 profiled runs, 4 files, 4.2 MB" in plan.stdout
@@ -170,7 +171,7 @@ def test_where_a_profile_sees_nothing_it_says_so_and_there_is_none_where_no_run_
     failed = here(*PROFILED, "campaign_dir=b", "--", "false")
 
     assert "0 reads of 0 MB for 4 MB that came into memory" in done.stdout, done.stderr
-    assert "no read was seen: mapped files need none" in done.stdout
+    assert "no read was seen: the program may map its files into memory" in done.stdout
     assert failed.returncode == 1
     assert "calls" not in failed.stdout
 
@@ -189,15 +190,15 @@ def test_a_program_that_fails_is_told_with_its_last_line(here, data):
     ("words", "says"),
     [
         (("--data", "data"), "no program is named"),
-        (("--", "true"), "name its data: --data DIR"),
+        (("--", "true"), "name the data of the program: --data DIR"),
         (("--data", "data", "grid", "--", "true"), "'grid' is neither a flag nor KEY=VALUE"),
         (("--data", "data", "--within", "3x", "--", "true"), "3x is no share"),
-        (("--data", "data", "--runs", "0", "--", "true"), "0 is not 1 or more"),
+        (("--data", "data", "--runs", "0", "--", "true"), "0 is not a whole number of 1 or more"),
         (("--data", "data", "thread=1", "--", "true"), "thread"),
         (("--data", ".", "--", "true"), "stall would lie in the data"),
-        (("--data", "data", "--cold", "--within", "3%", "--", "true"), "--cold has cold ones alone"),
+        (("--data", "data", "--cold", "--within", "3%", "--", "true"), "--cold measures only cold runs"),
         (("--data", "data", "--most", "3", "--", "true"), "--most 3 is less than --runs 5"),
-        (("--data", "", "--", "true"), "it names no folder and no file"),
+        (("--data", "", "--", "true"), "an empty text names no folder and no file"),
     ],
 )
 def test_wrong_words_start_nothing(words, says, here, data, tmp_path):

@@ -66,7 +66,7 @@ def test_a_mark_gives_both_the_whole_and_the_timed_part():
     found = _lines(marked=20.0)
 
     assert "cold, 5 runs, timed part   21.2 s" in found[3]
-    assert found[6].startswith("in the timed part: waiting for storage costs 11.1 s, 52% of it")
+    assert found[6].startswith("in the timed part: waiting for storage costs 11.1 s, 52% of this part")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_where_too_few_runs_count_it_is_told_why():
             bound_of_work(TimeUse(30.0, 30.0, 2.0)),
             "what bounds the rest is undecided (1 of 2 processors busy; nothing took",
         ),
-        (None, "what bounds the rest is undecided (its runs do not show it)"),
+        (None, "what bounds the rest is undecided (the warm runs do not show it)"),
     ],
 )
 def test_what_bounds_the_rest_is_said_as_of_any_cell(rest, says):
@@ -109,10 +109,13 @@ def test_what_bounds_the_rest_is_said_as_of_any_cell(rest, says):
 
 
 def test_pressure_of_io_is_a_hint_and_nothing_where_the_kernel_has_none():
-    hint = "a hint of the kernel: a process waited for I/O in 24% of the time of cold runs, 33% of warm ones"
+    hint = (
+        "by the kernel's I/O pressure, a process waited for I/O in 24% of the time of cold runs, and in 33%"
+        " of warm runs"
+    )
 
     assert _lines(io_pressure_s=10.0)[-1] == hint
-    assert "hint" not in "\n".join(_lines(io_pressure_s=None) + _lines())
+    assert "I/O pressure" not in "\n".join(_lines(io_pressure_s=None) + _lines())
 
 
 def test_it_is_json_too():
@@ -161,7 +164,7 @@ def test_a_staging_is_planned_where_waiting_costs_and_cells_of_a_sweep_are_told_
     assert found[0] == "calls in one more cold run threads=4: 1 open of 1 file of the data, 2 reads of 2 MB"
     assert found[-1].endswith("stage plan '/a b' --only command-x --fast FOLDER_ON_IT")
     assert same[1:] == found[1:-1]
-    assert none == "the runs do not show that it waits for storage, so a faster storage would not help"
+    assert none == "the runs do not show that the program waits for storage, so a faster storage would not help"
     costs = [stall_answer.compare_records("p", *_records(times)).costs for times in (TIMES, [(9.0, 10.0)] * 5, [])]
     assert costs == [True, False, False]
 

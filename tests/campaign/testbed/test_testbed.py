@@ -329,9 +329,9 @@ def test_a_testbed_whose_files_were_removed_under_it_is_not_called_gone(bed):
     (loop,) = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops
     shutil.rmtree(bed, ignore_errors=True)
 
-    with pytest.raises(EnvironmentFaultError, match=f"{bed} no longer says that it is a testbed") as caught:
+    with pytest.raises(EnvironmentFaultError, match=f"{bed} has no testbed marker") as caught:
         testbed.main(["down", "--folder", str(bed)])
-    with pytest.raises(EnvironmentFaultError, match="no longer says"):
+    with pytest.raises(EnvironmentFaultError, match="has no testbed marker"):
         testbed.main(["status", "--folder", str(bed)])
     sudo, *cure = shlex.split(caught.value.hint.partition(": ")[2])
     still = mount_of(bed / "hdd").point
