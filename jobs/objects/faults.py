@@ -37,8 +37,7 @@ _SIGNS = {
 }
 FULL = (  # fault and cure for a store that answers reads while writes time out
     "the store answers reads but no writes: its disk is probably full",
-    "ask the owner of the store to free some space (a full Ceph store does not even remove objects),"
-    " or set a larger storage.timeout_s",
+    "ask the owner of the store for space (a full Ceph store cannot even remove objects), or raise storage.timeout_s",
 )
 _WORDS = (  # causes of failures for which a retry may help, with the error texts that show each cause
     ("refused", ("ConnectionRefused", "Connection refused")),

@@ -76,7 +76,9 @@ CASES = {
     "a soft link through a link": (
         "x", lambda pipe, _: _linked(x=h5py.SoftLink("a/x"), a=h5py.ExternalLink(pipe, "/")), "a is a link to another",
     ),
-    "a soft link to a group": ("x", lambda *_: _linked(x=h5py.SoftLink("/"), y=[1]), "no data set 'x'; the file has: x, y"),
+    "a soft link to a group": (
+        "x", lambda *_: _linked(x=h5py.SoftLink("/"), y=[1]), "no data set 'x'; the file has: x, y",
+    ),
     "soft links in a loop": ("x", lambda *_: _linked(**LOOP), f"leads through more than {MOST_SOFT_LINKS} links"),
     "bytes in a private file": ("x", lambda *_: _external("/etc/passwd"), "x lies in other files"),
     "bytes in a pipe": ("x", lambda pipe, _: _external(pipe), "x lies in other files"),
