@@ -382,7 +382,7 @@ def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_contin
     assert "emulated: hdd" in command("status").stdout
     assert "emulated   storage hdd: at most 163 MB/s" in command("show", record["cell"]["id"]).stdout
     assert slower.returncode == 2
-    assert "on a storage that is another now (emulated.storage.read_mb_per_s was 163.0, is 20.0)" in slower.stderr
+    assert "on another storage (emulated.storage.read_mb_per_s was 163.0, is 20.0)" in slower.stderr
 
 
 def test_the_twin_is_found_where_it_was_made(monkeypatch):
