@@ -62,7 +62,10 @@ class CgroupV2Limits:
     hindrance: tuple[str, str] | None = None  # error message and cure if no device can be limited, else None
 
     def steps(self, number: str, limits: Limits) -> list[WriteStep]:
-        """Return the steps that set exactly the limits `limits` for a device (``7:0``) in each group that has others."""
+        """Return the steps that set exactly the limits `limits` for a device (``7:0``) in each group.
+
+        Groups that have these limits already need no step.
+        """
         if limits and self.hindrance:
             raise EnvironmentFaultError(*self.hindrance)
         line = " ".join(f"{word}={limits.get(kind, 'max')}" for word, kind in _V2_NAMES.items())
