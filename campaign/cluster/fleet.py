@@ -36,7 +36,7 @@ class Fleet:
 
     def __init__(self, batches: Iterable[Batch], facts: client.SlurmConfig) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
-        # The open workers: no end of them is recorded yet.
+        # A worker is open until its batch records how the worker ended.
         self.open: set[Key] = {
             (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
         }
@@ -94,7 +94,7 @@ class Fleet:
             self._question_error = error
 
     def refresh_until_explained(self) -> None:
-        """Ask the scheduler, at most 6 times, until Slurm says how each job ended that squeue does not list."""
+        """Ask the scheduler at most 6 times, until Slurm has reported how all jobs ended that squeue does not list."""
         for _ in range(_SETTLE_CHECKS):
             self.refresh()
             if not any(self._scheduler.is_unexplained(key) for key in self.open):

@@ -120,10 +120,11 @@ def plan_data(entries: Sequence[PlannedCell], site: Site | None) -> DataPlan:
 
 
 def call_with_least_priority(make: Callable[[Progress], _Result], progress: Progress) -> _Result:
-    """Call the function `make`, which makes data, in a thread of the lowest priority; its processes inherit it.
+    """Call the function `make`, which makes data, in a thread of the lowest priority.
 
-    The main thread keeps its priority for two reasons. Slurm may give the priority of the submitting process to jobs
-    (PropagatePrioProcess), and a user cannot raise a lowered priority again.
+    The processes that the thread starts inherit this priority. The main thread keeps its priority for two reasons.
+    Slurm may give the priority of the submitting process to jobs (PropagatePrioProcess), and a user cannot raise a
+    lowered priority again.
     """
     is_stopped = False
 

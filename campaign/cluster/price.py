@@ -77,7 +77,7 @@ class Price:
 
     @property
     def at_most_h(self) -> float:
-        """Return the node-hours that all jobs, also jobs that make data, use if each runs once for its time limit."""
+        """Return the node-hours of all jobs if each job runs once until its time limit; jobs that make data count."""
         return self.nodes * self.timeout_min / 60 + self.data_h
 
     def __str__(self) -> str:

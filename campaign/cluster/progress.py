@@ -165,7 +165,7 @@ class Follower:
             recorded = CellState.RUNNING if is_own else CellState.PLANNED
             if (
                 worker.phase == Phase.ENDED and recorded == CellState.PLANNED
-            ):  # the verdict of an earlier worker stays valid
+            ):  # the cell may have a record with the verdict of an earlier worker, which remains valid
                 judged_record, fault = Verdicts(self.folder, self.terms).read(self.folder.record(share.cell))
                 recorded = (
                     CellState(judged_record["status"]) if judged_record else CellState.DAMAGED if fault else recorded

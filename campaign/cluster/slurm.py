@@ -140,7 +140,7 @@ def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -
 
 
 def preview_submission(planned: Plan, request: CampaignCall) -> list[PlannedCell]:
-    """Print the scripts and the price of a submission, and return the cells that it would submit; write no file."""
+    """Print the scripts and the price of a submission, and return the cells to submit; write no file."""
     facts = client.read_facts()
     workers = fleet.open_fleet(request.folder, facts)
     workers.refresh_until_explained()
@@ -168,7 +168,7 @@ def refuse_while_jobs_live(folder: CampaignFolder) -> None:
     if workers.open:
         raise EnvironmentFaultError(
             f"the cluster still has {count_noun(len(workers.open), 'job')} of this campaign, as far as Slurm knows",
-            f"`python -m campaign cancel {folder.root}` ends the jobs; cluster=slurm follows the jobs; "
+            f"`python -m campaign cancel {folder.root}` ends the jobs; the option cluster=slurm follows the jobs; "
             "campaign_dir=… chooses another folder",
         )
 

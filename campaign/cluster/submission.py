@@ -295,7 +295,7 @@ def _nodes_outside(pool: str) -> str:
     short = client.ask_slurm("scontrol", "show", "hostlistsorted", ",".join(sorted(outside))) if outside else ""
     if inside is None or all_nodes is None or short is None:
         raise SchedulerError(
-            f"cluster.pool={pool}: Slurm does not say which other nodes there are", "`sinfo -N` lists them"
+            f"cluster.pool={pool}: Slurm does not list the nodes of the cluster", "`sinfo -N` lists the nodes"
         )
     if unknown := {*inside.split()}.difference(all_nodes.split()):
         raise UsageError(f"cluster.pool={pool}: there is no node {min(unknown)}", "`sinfo -N` lists the nodes")

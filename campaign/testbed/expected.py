@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from campaign.testbed.spec import StorageRequest
 
 MIB = 1 << 20
-SEQUENTIAL_BYTES = 16 * MIB  # bytes per request of a program; the kernel splits it into requests of 1 MiB
+SEQUENTIAL_BYTES = 16 * MIB  # bytes per request of a program; the model gets such a request in parts of 1 MiB
 _PARTS = SEQUENTIAL_BYTES // MIB
 _SIMULATED = 3000  # number of simulated requests, so that the mean is right within 1 %
 

@@ -50,7 +50,7 @@ def make_node_data(words: list[str]) -> int:
     """Make the data sets of the campaign with the arguments `words` on the writable node; return 0."""
     from campaign.cli.run import plan_points  # noqa: PLC0415 - the package cli imports this package
 
-    # `storage.node_root=null`, because only one node is mounted now.
+    # Set `storage.node_root=null`, because only one emulated node is mounted now.
     points = collect_points([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])
     if points is None or command_line.parse_command_line(words).dry_run:
         raise UsageError(

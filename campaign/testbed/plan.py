@@ -320,8 +320,8 @@ def _refuse_silent_models(storages: Iterable[StorageState]) -> None:
             raise EnvironmentFaultError(
                 f"the model of {storage.point.name} (process {storage.server.pid}) does not answer: the underlying"
                 " disk may be busy",
-                f"wait until the model answers; or kill it and lose its unwritten data: sudo kill -KILL"
-                f" {storage.server.pid}; then repeat the command",
+                "wait until the model answers; or kill the model and lose its unwritten data:"
+                f" sudo kill -KILL {storage.server.pid}; then repeat the command",
             )
 
 

@@ -123,7 +123,10 @@ class Worker:
             return True
 
     def _run_session(self, item: WorkItem) -> Generator[None, None, bool]:
-        """Do the warm-up runs and the missing runs of one cell, and yield after each run; return whether it is done."""
+        """Do the warm-up runs and the missing runs of one cell; yield after each run.
+
+        At the end, return whether the cell is done.
+        """
         recorded, missing = session.begin_session(self.folder, self.work, item)
         verdicts, failures = Verdicts(self.folder, recorded["terms"]), 0
         report = partial(self._save_waiting, recorded)

@@ -125,7 +125,7 @@ class Batch:
         return []
 
     def open_workers(self) -> list[int]:
-        """Return the indices of the open workers: no end of these workers is recorded yet."""
+        """Return the indices of the open workers; a worker is open until its end is recorded in the batch."""
         return [] if self.refused else [index for index in range(len(self.cells)) if index not in self.ended]
 
 
