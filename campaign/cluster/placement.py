@@ -32,7 +32,7 @@ def choose_cluster(cells: Iterable[Cell], conduct: Conduct, *, quiet: bool = Fal
         if not quiet:
             console.say(f"cluster=auto: {'Slurm' if name == 'slurm' else 'this machine (there is no Slurm cluster)'}")
     if conduct["detach"] and name != "slurm":
-        raise UsageError("detach=true needs Slurm, and the cells run on this machine", "nohup python -m campaign … &")
+        raise UsageError("detach=true needs Slurm, but the cells run on this machine", "nohup python -m campaign … &")
     if name == "slurm":
         _check_roots(cells)
     return name
@@ -47,7 +47,7 @@ def _check_roots(cells: Iterable[Cell]) -> None:
         storage = cell.settings["storage"]
         if not cell.access["shared"] and not Path(storage["root"]).expanduser().is_absolute():
             raise UsageError(
-                f"storage.shared=false needs an absolute storage.root, and storage={storage['name']} has "
+                f"storage.shared=false needs an absolute storage.root, but storage={storage['name']} has "
                 f"{storage['root']}",
                 "set storage.root=/… to the path of a folder on the local disk of every node",
             )

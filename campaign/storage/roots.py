@@ -40,9 +40,11 @@ def require_folder_on_ranks(settings: Settings) -> None:
 def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
     """Return the name and the root of the storage that has a folder.
 
-    A storage of the site (`site_roots`, by name) on the same file system comes first. If the folder ``data`` is on the
-    same file system, the storage is ``local``. Otherwise the storage is the file system itself: its mount point gives
-    the root and the name. A missing folder counts as ``local``, because the reader of the folder reports the error.
+    If the root of a storage of the site (`site_roots`, by name) contains the folder, the innermost such storage is
+    returned. Else, if the folder ``data`` is on the same file system, the storage is ``local``. Else a storage of the
+    site on the same file system is returned. If there is none, the storage is the file system itself: its mount point
+    gives the root and the name. A missing folder counts as ``local``, because the reader of the folder reports the
+    error.
     """
     folder, own_root = folder.resolve(), "data"
     device = device_number(folder)
