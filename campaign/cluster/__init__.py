@@ -1,1 +1,1 @@
-"""Run cells on this machine or as Slurm's jobs; conclude their states, their price, their progress and their end."""
+"""Run cells on this machine or as Slurm jobs, estimate the price of the jobs, and follow the jobs until their end."""

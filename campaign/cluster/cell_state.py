@@ -1,14 +1,14 @@
-"""Conclude the state of a worker and of its cells from all sources; `status` shows the result.
+"""Conclude the state of a worker and of its cells from all sources of information.
 
-============ ==========================================================================================
-the record   of the cell: none, under way, or a verdict; and which submission wrote it last
-the batch    whether sbatch refused its jobs, how workers ended (``ended.json``), which ones the verb cancelled
-the scheduler whether the job waits, runs, has ended and how, or is unknown (`campaign.slurm.scheduler`)
-the lease    of the worker on this machine: whether a process holds it (`CampaignFolder.is_worker_running`)
-the log      the error that a worker left, or its last line
-============ ==========================================================================================
+============= =========================================================================================
+the record    whether the cell has a record; its state or verdict; the submission that wrote it last
+the batch     whether sbatch refused the jobs, how workers ended, and which workers `cancel` ended
+the scheduler whether Slurm knows the job, and whether the job waits, runs or has ended (`campaign.slurm.scheduler`)
+the lease     whether a worker process runs on this machine (`CampaignFolder.is_worker_running`)
+the log       the error message of a worker, or the last line of its log
+============= =========================================================================================
 
-`status`, `show` and the front process show what `conclude_cell_state` returns.
+The commands `status`, `show` and `run` show the state that `conclude_cell_state` returns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CANCEL = "python -m campaign cancel"
 class Phase(StrEnum):
     """The phase of a worker's life."""
 
-    UNKNOWN = "unknown"  # there is no report yet
+    UNKNOWN = "unknown"  # the scheduler has not reported the worker yet
     QUEUED = "queued"
     RUNNING = "running"
     ENDED = "ended"
@@ -37,23 +37,23 @@ class WorkerState:
     """The state of a worker, as its scheduler or the process table reports it."""
 
     phase: Phase
-    wait: Wait | None = None  # of a queued worker
-    where: str = ""  # node or job, if known
-    end: WorkerEnd | None = None  # of a worker that has ended
+    wait: Wait | None = None  # the reason why a queued worker waits
+    where: str = ""  # node name or job id; empty if unknown
+    end: WorkerEnd | None = None  # how the worker ended; None while it has not ended
 
 
 SILENT_WORKER = WorkerState(Phase.UNKNOWN, {"code": Waiting.SILENT})
 
 
 def ended_state(batch: Batch, index: int, end: WorkerEnd, where: str = "") -> WorkerState:
-    """Return the state of a worker that has ended: with its own error if it left one, else the last line of its log."""
+    """Return the state of a worker that has ended, with its error message or the last line of its log."""
     if end["code"] == JobEnd.COMPLETED:
         pass
     elif fault := batch.fault(index):
         end = {"code": JobEnd.ERROR, "words": fault["message"], "cure": fault["hint"]}
     elif (
         end["code"] == JobEnd.LOST and index in batch.cancelled_workers()
-    ):  # Slurm forgets at once a job that never started
+    ):  # Slurm immediately forgets a cancelled job that never started
         end = {"code": JobEnd.CANCELLED, "by": _CANCEL}
     elif end["code"] not in INTERRUPTING and (words := batch.last_words(index)):
         end = {**end, "words": words}
@@ -61,18 +61,19 @@ def ended_state(batch: Batch, index: int, end: WorkerEnd, where: str = "") -> Wo
 
 
 def conclude_cell_state(recorded: CellState, worker: WorkerState | None, *, is_own: bool, is_next: bool) -> CellState:
-    """Return the state of a cell, the word that `status` shows.
+    """Return the state of a cell that `status` shows.
 
     Parameters
     ----------
     recorded
-        The state by the record alone: planned without a record, else damaged, running, or a verdict.
+        The state that the record alone gives: damaged, running or a verdict. A cell without a record is planned.
     worker
-        The last worker that was given the cell; None if there was none, or if it never began to work.
+        The last worker that had the cell in its work list. None if no worker had the cell, or if that worker never
+        started.
     is_own
-        Whether that worker wrote the record.
+        Whether `worker` wrote the record.
     is_next
-        Whether the cell is the first unfinished one in that worker's list.
+        Whether the cell is the first unfinished cell in the work list of `worker`.
     """
     is_over = recorded in VERDICTS or recorded == CellState.UNFINISHED
     if worker is None:

@@ -1,6 +1,6 @@
-"""Follow the workers of a campaign on the cluster: list the open ones, update their states, and record their ends.
+"""Follow the workers of a campaign on Slurm: list the open workers, update their states, and record how workers end.
 
-The ends are recorded because Slurm forgets them.
+The ends of workers are recorded, because Slurm forgets ended jobs after a while.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from campaign.slurm.scheduler import Key, Scheduler
 from campaign.worker.batch import Batch, read_batches
 from jobs.model.codes import JobEnd, Waiting, WorkerEnd, worker_sentence
 
-_SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions: grows while nothing changes
-_AT_ONCE_S = 0.2  # a healthy controller answers in this time
+# The pause between two questions to the scheduler: the pause grows while no job changes its state.
+_SHORTEST_S, _LONGEST_S = 3.5, 15.0
+_AT_ONCE_S = 0.2  # a healthy controller answers within this time
 _TICK_S = 1.0
 _SETTLE_CHECKS = 6
-_LATE_S = 5.0  # until a record that a node has written is visible here (NFS)
+_LATE_S = 5.0  # a record that a node has written may become visible on this machine this late (NFS)
 _CHECK_EACH_S = 1.0
-_REPORT_AFTER_S = 10.0  # a shorter silence is not reported
+_REPORT_AFTER_S = 10.0  # a shorter silence of the controller is not reported
 
 
 class Fleet:
-    """Open workers of some batches (those of ``cluster=slurm``), seen through the scheduler."""
+    """The open workers of some Slurm batches, with their states as the scheduler reports them."""
 
     def __init__(self, batches: Iterable[Batch], facts: client.SlurmConfig) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
-        # Workers whose end is not known.
+        # A worker is open until its batch records how the worker ended.
         self.open: set[Key] = {
             (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
         }
         names = sorted({self._batches[folder].job_name for folder, _ in self.open})
         dates = [self._batches[folder].submitted_utc[:10] for folder, _ in self.open]
-        # One day earlier, because the accounting uses local time, and we use UTC.
+        # Slurm's accounting uses local time and batches use UTC, so the period starts one day earlier.
         since = str(dt.date.fromisoformat(min(dates)) - dt.timedelta(days=1)) if dates else "now"
         self._scheduler = Scheduler(facts, names, since)
         self._next_s = 0.0
@@ -52,12 +53,12 @@ class Fleet:
 
     @property
     def silent_since(self) -> float | None:
-        """Return when the controller was first asked without an answer, in monotonic seconds; None if it answers."""
+        """Return the monotonic time of the first unanswered question to the controller, or None if it answers."""
         return self._scheduler.silent_since or self._scheduler.asking_since
 
     @property
     def silent_s(self) -> float:
-        """Return the seconds for which the controller has not answered; 0 if it answers."""
+        """Return for how many seconds the controller has not answered; 0 if the controller answers."""
         return time.monotonic() - self.silent_since if self.silent_since is not None else 0.0
 
     def batch(self, key: Key) -> Batch:
@@ -65,14 +66,14 @@ class Fleet:
         return self._batches[key[0]]
 
     def refresh(self) -> Mapping[Key, WorkerState]:
-        """Ask the scheduler if a question is due, and return the state of every worker."""
+        """Return the state of every worker; ask the scheduler first if the pause since the last question is over."""
         if self._is_question_due:
             self._scheduler.refresh(self.open)
             self._take_answer()
         return self.states
 
     def refresh_without_waiting(self) -> Mapping[Key, WorkerState]:
-        """Do the same as `refresh`, but do not wait for a late answer: a later call takes it."""
+        """Return the state of every worker without waiting for a slow scheduler; a later call takes a late answer."""
         if self._is_question_due and self._question is None:
             self._scheduler.ask = partial(client.ask_slurm, patient=True)
             self._question = threading.Thread(target=self._ask_scheduler, args=(frozenset(self.open),), daemon=True)
@@ -86,14 +87,14 @@ class Fleet:
         return self.states
 
     def _ask_scheduler(self, expected: Collection[Key]) -> None:
-        """Ask the scheduler; called in a thread, so an error is kept for the main thread."""
+        """Ask the scheduler in a thread, and store an error so that the main thread can raise the error."""
         try:
             self._scheduler.refresh(expected)
-        except Exception as error:  # noqa: BLE001 - the main thread raises it
+        except Exception as error:  # noqa: BLE001 - the main thread raises the error
             self._question_error = error
 
     def refresh_until_explained(self) -> None:
-        """Ask until Slurm explains how each missing job ended, so that nobody waits for a dead job."""
+        """Ask the scheduler at most 6 times, until Slurm has reported how all jobs ended that squeue does not list."""
         for _ in range(_SETTLE_CHECKS):
             self.refresh()
             if not any(self._scheduler.is_unexplained(key) for key in self.open):
@@ -101,18 +102,18 @@ class Fleet:
             time.sleep(max(0.0, self._next_s - time.monotonic()))
 
     def close_finished(self, keys: Collection[Key]) -> None:
-        """Mark workers as ended; the caller knows from records that all their cells are over."""
+        """Mark workers as ended, because their records show that all their cells are finished."""
         for key in self.open.intersection(keys):
             self.open.discard(key)
             self.states[key] = WorkerState(Phase.ENDED, None, self.states[key].where, {"code": JobEnd.COMPLETED})
 
     @property
     def _is_question_due(self) -> bool:
-        """Return whether a worker is open and the pause since the last question is over."""
+        """Return whether a worker is open and the pause since the last question to the scheduler is over."""
         return bool(self.open) and time.monotonic() >= self._next_s
 
     def _take_answer(self) -> None:
-        """Take the scheduler's answer, and decide when to ask again."""
+        """Update the workers from the scheduler's answer, and choose the time of the next question."""
         old_states = dict(self.states)
         self._update_workers()
         changed = old_states != self.states or any(self._scheduler.is_unexplained(key) for key in self.open)
@@ -120,7 +121,7 @@ class Fleet:
         self._next_s = time.monotonic() + self._pause_s
 
     def _update_workers(self) -> None:
-        """Update the states of the open workers by the scheduler's tasks."""
+        """Set the state of each open worker from the scheduler's report about the worker's task."""
         for key in list(self.open):
             task = self._scheduler.task(key)
             if task is None:
@@ -138,12 +139,15 @@ class Fleet:
 
 
 def open_fleet(folder: CampaignFolder, facts: client.SlurmConfig | None = None) -> Fleet:
-    """Return all open workers of a campaign."""
+    """Return the fleet with all open workers of a campaign."""
     return Fleet(read_batches(folder), facts or client.read_facts())
 
 
 def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) -> None:
-    """Show all open workers every `tick_s` seconds until their end, also while the controller does not answer."""
+    """Show the progress of all open workers every `tick_s` seconds until all workers have ended.
+
+    The progress comes from the records, so the display continues while the controller does not answer.
+    """
     clock_s = time.time() - time.monotonic()
     watched = WatchedWorkers({key: Follower.of_worker(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
 
@@ -162,15 +166,16 @@ def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) 
 
 
 def record_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
-    """Write the ends of workers into their batches; return one line per kind of end that left cells unfinished.
+    """Write into the batches how workers ended; return one line per reason for which cells are unfinished.
 
-    The records are not changed: only workers write records.
+    This function changes no record, because only workers write records.
     """
     cells_by_reason: dict[str, list[str]] = {}
     deadline = time.monotonic() + _LATE_S
     for batch, ends in _ends_by_batch(fleet):
         for index, end in ends.items():
-            is_complete = end["code"] == JobEnd.COMPLETED  # then a record that is not over may be an old one (NFS)
+            # After a completed job, NFS may still show an old version of a record, so the records are read again.
+            is_complete = end["code"] == JobEnd.COMPLETED
             unfinished = _unfinished_cells(folder, batch, index, deadline if is_complete else 0.0)
             if not batch.cells[index] and not is_complete:
                 unfinished = ["the data were not made"]
@@ -184,7 +189,10 @@ def record_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
 
 
 def _unfinished_cells(folder: CampaignFolder, batch: Batch, index: int, deadline: float) -> list[str]:
-    """Return the cells that a worker left unfinished; wait until `deadline` for records that are visible late."""
+    """Return the cells that a worker left unfinished.
+
+    NFS may show records late, so unfinished records are read again until `deadline`.
+    """
     while True:
         unfinished = [cell for cell in batch.cells[index] if not is_cell_over(folder, cell, batch.token)]
         if not unfinished or time.monotonic() >= deadline:
@@ -193,7 +201,7 @@ def _unfinished_cells(folder: CampaignFolder, batch: Batch, index: int, deadline
 
 
 def _ends_by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, WorkerEnd]]]:
-    """Return each batch with the ends of its workers, by their indices."""
+    """Return each batch with a dictionary from the index of an ended worker to its end."""
     ends: dict[str, tuple[Batch, dict[int, WorkerEnd]]] = {}
     for key, worker in fleet.states.items():
         if worker.end:
@@ -202,12 +210,12 @@ def _ends_by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, WorkerEnd]]]:
 
 
 def is_cell_over(folder: CampaignFolder, cell: str, token: str) -> bool:
-    """Return whether the submission with this token has finished a cell."""
+    """Return whether the submission with the token `token` has finished a cell."""
     recorded, _ = record.read_or_fault(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
 
 
 def follow_local_worker(follower: Follower, state: Callable[[], WorkerState], tick_s: float) -> None:
-    """Show the progress of a worker on this machine until it has ended."""
+    """Show the progress of a worker on this machine until the worker has ended."""
     with progress.open_display(price.RemainingTime(follower.folder)) as show:
         show_until_over(WatchedWorkers({0: follower}), lambda: {0: state()}, show, tick_s)

@@ -1,4 +1,4 @@
-"""Run a campaign on this machine: one worker process takes all cells."""
+"""Run a campaign on this machine: one worker process runs all cells."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PATIENCE_S = 0.5
 
 
 class WorkerLostError(EnvironmentFaultError):
-    """Raised if a worker ended before its cells were finished and left no error."""
+    """Raised if a worker ended before its cells were finished and wrote no error file."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,20 @@ class LocalWorker:
     process: psutil.Process | None
 
     def alive(self) -> bool:
-        """Return whether the process still runs."""
+        """Return whether the worker process still runs."""
         if self.process is None:
             return False
         return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
 
     def state(self) -> WorkerState:
-        """Return the state of the worker: it runs, or how it ended."""
+        """Return the state of the worker: running, or ended with the reason."""
         return WorkerState(Phase.RUNNING) if self.alive() else ended_state(self.batch, 0, {"code": JobEnd.GONE})
 
     def stop(self) -> None:
-        """Ask the worker to record the interruption and to end; kill it and its processes if that takes long."""
+        """Ask the worker to record the interruption and to end.
+
+        If the worker or one of its child processes still runs after 10 s, kill that process.
+        """
         if self.process is None or not self.alive():
             return
         family = [self.process, *self.process.children(recursive=True)]
@@ -69,7 +72,7 @@ class LocalWorker:
 
 
 def run_campaign_here(todo: Sequence[PlannedCell], request: CampaignCall) -> None:
-    """Prepare the data, start a worker on the cells and show its progress until its end."""
+    """Prepare the data, start a worker for the cells, and show the worker's progress until the worker has ended."""
     conduct, folder = request.conduct, request.folder
     require_possible(todo)
     for entry in todo:
@@ -89,7 +92,10 @@ def run_campaign_here(todo: Sequence[PlannedCell], request: CampaignCall) -> Non
 
 
 def require_possible(todo: Sequence[PlannedCell]) -> None:
-    """Raise an error if a cell lacks data, a storage, an engine, TensorFlow or its accelerator; nothing is made."""
+    """Raise an error if this machine lacks what a cell needs: data, a storage, an engine, TensorFlow or a GPU.
+
+    This check creates no file.
+    """
     names = registry.benchmarks_with_tensorflow(entry.cell.settings for entry in todo)
     if names and not has_tensorflow():
         error = NotInstalledError("TensorFlow", names)
@@ -105,7 +111,10 @@ def require_possible(todo: Sequence[PlannedCell]) -> None:
 
 
 def start_worker(request: CampaignCall, todo: Sequence[PlannedCell], data: Mapping[str, Data | None]) -> LocalWorker:
-    """Write the work list and start a worker on it; with ``cluster=debug``, return when the work is done."""
+    """Write the work list and start a worker that runs its cells.
+
+    With ``cluster=debug`` the worker runs in this process, so this function returns after the last cell.
+    """
     cluster = "debug" if request.conduct["cluster"]["name"] == "debug" else "local"
     folder = request.folder.workers / f"{request.token}-0"
     cells = [[entry.cell.id for entry in todo]]
@@ -113,7 +122,7 @@ def start_worker(request: CampaignCall, todo: Sequence[PlannedCell], data: Mappi
     batch.save()
     path = batch.work_list(0)
     write_json(path, request.work_list(cluster, todo, data))
-    # submitit's local executor ends a worker after two minutes by default.
+    # submitit's local executor ends a worker after two minutes by default, so it gets a long enough time limit.
     runs = sum(entry.at_most + request.conduct["warmup_runs"] for entry in todo)
     minutes = int(runs * request.conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
     executor = submission.local_executor(folder, cluster, batch.job_name, minutes)
@@ -126,8 +135,11 @@ def start_worker(request: CampaignCall, todo: Sequence[PlannedCell], data: Mappi
 
 
 def _start_process(executor: Any, work_list: Path) -> psutil.Process | None:
-    """Start a worker process; return None if it has already ended: its error is in its folder then."""
-    # Ctrl-C in a terminal reaches the whole process group; only the front process shall act on it.
+    """Start a worker process and return it.
+
+    Return None if the worker has already ended; then the error of the worker is in the folder of the batch.
+    """
+    # Ctrl-C in a terminal sends SIGINT to the whole process group; the worker shall ignore SIGINT.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         job = executor.submit(worker.main, str(work_list))
@@ -139,18 +151,21 @@ def _start_process(executor: Any, work_list: Path) -> psutil.Process | None:
 
 
 def wait_for_worker(folder: CampaignFolder) -> None:
-    """Wait for the end of a worker whose front process is gone: two workers would disturb each other."""
+    """Wait until the worker of an earlier command has ended, because two workers would disturb each other."""
     lock = folder.worker_lock()
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout:
-        console.say("a worker of an earlier start is still running in this folder; waiting for it to end …")
+        console.say("a worker of an earlier command is still running in this folder; waiting until the worker ends …")
         lock.acquire()
     lock.release()
 
 
 def _explain_early_end(batch: Batch, follower: Follower) -> None:
-    """Raise an error if the worker ended before its cells were finished; its own error if it left one."""
+    """Raise an error if the worker ended before its cells were finished.
+
+    If the worker wrote an error file, raise the error that the file describes.
+    """
     fault = batch.fault(0)
     if fault:
         error_class = NotQuietError if fault.get("not_quiet") else EnvironmentFaultError
@@ -161,17 +176,20 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
         if follower.folder.is_worker_running():
             raise WorkerLostError(
                 "submitit's controller was killed; the worker is still running",
-                "`python -m campaign status` shows it; the same command waits for it and continues from there",
+                "`python -m campaign status` shows the worker; repeat the command to wait until the worker has ended",
             )
-        unfinished = count_noun(len(follower.cells) - follower.cells_over, "cell")
+        unfinished = count_noun(len(follower.cells) - follower.cells_over, "unfinished cell")
         raise WorkerLostError(
-            f"the worker ended with {unfinished} to go: {batch.last_words(0) or 'it left no message'}",
-            f"its logs are in {batch.folder}; the same command continues from here",
+            f"the worker ended with {unfinished}: {batch.last_words(0) or 'its log is empty'}",
+            f"the logs of the worker are in {batch.folder}; repeat the command to run the unfinished cells",
         )
 
 
 def _require_writable(batch: Batch) -> None:
-    """Raise EnvironmentFaultError if the batch's folder cannot be written: the worker could not leave its error."""
+    """Raise EnvironmentFaultError if no file can be written in the batch's folder.
+
+    In such a folder the worker could not write its own error file either.
+    """
     probe = batch.folder / "probe.json"
     try:
         write_json(probe, None)
@@ -179,5 +197,5 @@ def _require_writable(batch: Batch) -> None:
     except OSError as error:
         raise EnvironmentFaultError(
             f"nothing can be written in {batch.folder}: {error.strerror}",
-            "free some space or repair the folder; the recorded runs are kept, and the same command continues",
+            "free some space or repair the folder, then repeat the command: it runs only the missing runs",
         ) from error

@@ -1,4 +1,4 @@
-"""Decide where the work is done: on which cluster cells run, and which machine makes their data."""
+"""Choose the machine for each task: Slurm or this machine for the cells, a login node or a job to make their data."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from jobs.model.conduct import Conduct, Site
 
 
 def choose_cluster(cells: Iterable[Cell], conduct: Conduct, *, quiet: bool = False) -> str:
-    """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm on a machine that submits to a Slurm cluster.
+    """Return ``slurm``, ``local`` or ``debug``.
 
-    The choice for ``auto`` is printed, unless the caller prints it for many campaigns at once (`quiet`).
+    ``auto`` means Slurm on a machine that can submit to a Slurm cluster, else this machine. The choice for ``auto`` is
+    printed, unless `quiet` is true.
     """
     name = str(conduct["cluster"]["name"])
     if name == "auto":
@@ -31,21 +32,24 @@ def choose_cluster(cells: Iterable[Cell], conduct: Conduct, *, quiet: bool = Fal
         if not quiet:
             console.say(f"cluster=auto: {'Slurm' if name == 'slurm' else 'this machine (there is no Slurm cluster)'}")
     if conduct["detach"] and name != "slurm":
-        raise UsageError("detach=true needs Slurm, and the cells run on this machine", "nohup python -m campaign … &")
+        raise UsageError("detach=true needs Slurm, but the cells run on this machine", "nohup python -m campaign … &")
     if name == "slurm":
         _check_roots(cells)
     return name
 
 
 def _check_roots(cells: Iterable[Cell]) -> None:
-    """Refuse a relative root of a storage that is not shared: a job starts in a folder of the campaign."""
+    """Raise UsageError for a relative ``storage.root`` with ``storage.shared=false``.
+
+    A job's working directory is a folder of the campaign, so a relative root would lie in that shared folder.
+    """
     for cell in cells:
         storage = cell.settings["storage"]
         if not cell.access["shared"] and not Path(storage["root"]).expanduser().is_absolute():
             raise UsageError(
-                f"storage.shared=false needs an absolute storage.root, and storage={storage['name']} has "
+                f"storage.shared=false needs an absolute storage.root, but storage={storage['name']} has "
                 f"{storage['root']}",
-                "storage.root=/… with a folder that every node has for itself",
+                "set storage.root=/… to the path of a folder on the local disk of every node",
             )
 
 
@@ -57,14 +61,17 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class DataPlan:
-    """The data sets to make before cells run, and the machine that makes them."""
+    """The data sets that must be made before cells run, and the machine that makes the data sets."""
 
     data_sets: Sequence[MissingData]
-    site: Site | None  # None: on a workstation
+    site: Site | None  # None on a workstation, that is without Slurm
 
     @property
     def by_job(self) -> set[str]:
-        """Return the ids of the cells whose data a job makes, because a login node may not make so much at the site."""
+        """Return the ids of the cells whose data a Slurm job makes.
+
+        A job makes the data if the site does not allow its login node to make so many bytes.
+        """
         shared = [data_set for data_set in self.data_sets if data_set.shared]
         if self.site is None or self.site["make_data"] == "login":
             return set()
@@ -83,7 +90,7 @@ class DataPlan:
 
     @property
     def lines(self) -> list[str]:
-        """Return one line per data set: its content, amount and place, and who makes it in which time."""
+        """Return one line per data set: its content, size and folder, and which machine makes it in which time."""
         return [self._describe_data(data_set) for data_set in self.data_sets]
 
     def _describe_data(self, data_set: MissingData) -> str:
@@ -98,25 +105,26 @@ class DataPlan:
             cores = min(len(os.sched_getaffinity(0)), data_set.files)
             return f"in about {_format_amount(data_set.processor_s / cores, _UNITS_S)}"
         if not data_set.shared:
-            return "by each node that reads it, unless it is there"
+            return "by each node that reads the data set, unless the node has the data set already"
         if data_set.cells <= self.by_job:
             seconds = _format_amount(data_set.processor_s, _UNITS_S)
-            return f"by a job before the others, in about {seconds} of processor time"
+            return f"by a job before the other jobs, in about {seconds} of processor time"
         processes = min(self.site["login_processes"], data_set.files)
         makers = f"by {processes} process{'es' * (processes > 1)} of nice {_LEAST_PRIORITY}"
         return f"on this login node {makers}, in about {_format_amount(data_set.processor_s / processes, _UNITS_S)}"
 
 
 def plan_data(entries: Sequence[PlannedCell], site: Site | None) -> DataPlan:
-    """Return the data that these cells lack; `site` is that of a campaign on Slurm, None on a workstation."""
+    """Return the data sets that the cells lack; `site` is the site of the Slurm cluster, or None without Slurm."""
     return DataPlan(missing_data(entries), site)
 
 
 def call_with_least_priority(make: Callable[[Progress], _Result], progress: Progress) -> _Result:
-    """Call a function that makes data in a thread of the lowest priority, which its processes inherit.
+    """Call the function `make`, which makes data, in a thread of the lowest priority.
 
-    The main thread keeps its priority: Slurm may pass that on to jobs (PropagatePrioProcess), and it cannot be raised
-    again.
+    The processes that the thread starts inherit this priority. The main thread keeps its priority for two reasons.
+    Slurm may give the priority of the submitting process to jobs (PropagatePrioProcess), and a user cannot raise a
+    lowered priority again.
     """
     is_stopped = False
 
@@ -125,7 +133,7 @@ def call_with_least_priority(make: Callable[[Progress], _Result], progress: Prog
             raise KeyboardInterrupt
         progress(what, done, total, detail)
 
-    # setpriority(2): on Linux of the calling thread.
+    # On Linux, setpriority(2) changes the priority of the calling thread only.
     lower = partial(os.setpriority, os.PRIO_PROCESS, 0, _LEAST_PRIORITY)
     with ThreadPoolExecutor(1, "make data", initializer=lower) as thread:
         try:
@@ -136,6 +144,6 @@ def call_with_least_priority(make: Callable[[Progress], _Result], progress: Prog
 
 
 def _format_amount(number: float, units: dict[str, float]) -> str:
-    """Return a number with two significant digits in the largest unit that is not larger than the number."""
+    """Return a number with its unit, in the largest unit that is not larger than the number."""
     unit, size = next((item for item in units.items() if number >= item[1]), list(units.items())[-1])
     return f"{max(number / size, 0.1):.{1 if number < 10 * size else 0}f} {unit}"

@@ -1,6 +1,6 @@
-"""Estimate the price (node-hours) and the time of a submission, and pack cells into fewer jobs where that is cheaper.
+"""Estimate the price (node-hours) and the time of Slurm jobs, and pack cells into fewer jobs if that is cheaper.
 
-Estimates follow the runs that the campaign has recorded, before a submission and while it is under way.
+Estimates use the durations of the runs that the campaign has recorded.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from jobs.model.conduct import Cluster
 from jobs.model.settings import Settings
 
 _MINUTE_S, _HOUR_S = 60, 3600
-START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
+START_S = 15.0  # estimated time to start a job and to import TensorFlow; 3-13 s were measured
 _RECORDS_READ = 200
-_READ_EACH_S = 30.0  # records of a campaign under way
+_READ_EACH_S = 30.0  # while jobs run, the records are read again after this time
 
 
 class JobCost(NamedTuple):
-    """The cost of some jobs: the time until the last job ends, without the queue, and the node-hours of all jobs."""
+    """The cost of some jobs: the time until the last job ends, without queue time, and the node-hours of all jobs."""
 
     seconds: float
     node_hours: float
@@ -46,9 +46,9 @@ class Expectation(NamedTuple):
     """The expected cost of some jobs, calculated from earlier runs."""
 
     least: JobCost
-    most: JobCost  # with all the runs that ``until_spread`` may add
+    most: JobCost  # the cost if ``until_spread`` adds as many runs as it may
     at_once: int  # number of jobs that run at the same time
-    runs: int  # number of earlier runs
+    runs: int  # number of earlier runs that the estimate uses
 
     def __str__(self) -> str:
         """Return the expectation in one line."""
@@ -60,15 +60,15 @@ class Expectation(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """Node-hours of some jobs; `expected` is None where no earlier run is recorded."""
+    """The node-hours of some jobs; `expected` is None if no earlier run is recorded."""
 
     jobs: int
     timeout_min: int
     max_requeues: int
     retries: int
     expected: Expectation | None
-    more_nodes: int = 0  # nodes beyond one per job
-    data_h: float = 0.0  # node-hours, at most, of the jobs that make their data, one node each
+    more_nodes: int = 0  # number of nodes in excess of one node per job
+    data_h: float = 0.0  # upper bound of the node-hours of the jobs that make data; such a job uses one node
 
     @property
     def nodes(self) -> int:
@@ -77,7 +77,7 @@ class Price:
 
     @property
     def at_most_h(self) -> float:
-        """Return the node-hours if every job uses its whole time limit once, the jobs that make data included."""
+        """Return the node-hours of all jobs if each job runs once until its time limit; jobs that make data count."""
         return self.nodes * self.timeout_min / 60 + self.data_h
 
     def __str__(self) -> str:
@@ -106,25 +106,26 @@ def _format_span(least: str, most: str) -> str:
 
 
 def format_two_digits(hours: float) -> str:
-    """Return a number above 0 with two significant digits, or with all digits before the point."""
+    """Return a positive number with two significant digits; a number of 100 or more keeps all its integer digits."""
     return f"{hours:.{max(0, 1 - math.floor(math.log10(hours)))}f}"
 
 
 def price_arrays(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
-    """Return the price of some array jobs, from the records in `folder`."""
+    """Return the price of some array jobs, estimated from the records in `folder`."""
     conduct = arrays[0].request.conduct
     cluster, measuring = conduct["cluster"], [array for array in arrays if not array.makes_data]
     jobs = sum(len(array.tasks) for array in measuring)
     more_nodes = sum(len(array.tasks) * (array.nodes - 1) for array in measuring)
     data_h = sum(array.node_hours for array in arrays if array.makes_data)
     workers = [Follower.of_entries(folder, task, conduct) for array in measuring for task in array.tasks]
-    at_once = sum(array.at_once for array in measuring if array.after is None)  # those of one storage run one by one
+    # Arrays of the same storage run one after the other, so only the first array of each storage counts.
+    at_once = sum(array.at_once for array in measuring if array.after is None)
     times = expect_times(workers, RunTimes(folder), at_once)
     return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more_nodes, data_h)
 
 
 class RunTimes:
-    """The times of the runs that a campaign has recorded, by the kind of the run."""
+    """The mean duration of each kind of run, from the runs that a campaign has recorded."""
 
     def __init__(self, folder: CampaignFolder) -> None:
         seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
@@ -136,15 +137,18 @@ class RunTimes:
         self._of_kind_s = {kind: statistics.fmean(times_s) for kind, times_s in seconds.items()}
 
     def run_s(self, settings: Settings) -> float:
-        """Return the expected seconds of a run: the mean of its kind, or of all runs if its kind has none."""
+        """Return the expected seconds of a run.
+
+        The value is the mean of the recorded runs of the same kind, or of all recorded runs if the kind is new.
+        """
         return self._of_kind_s.get(_kind_of_run(settings), self._of_all_s)
 
 
 def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> Expectation | None:
-    """Return the expected time of the workers' remaining runs, if `at_once` workers run at a time.
+    """Return the expected cost of the workers' remaining runs, if `at_once` workers run at the same time.
 
-    The time includes the start of a job that has begun no run. A worker that makes data has no run. None if no run is
-    left, or if no earlier run is recorded.
+    The cost includes the start of jobs that have begun no run. Workers that make data have no runs and add no cost.
+    Return None if no run remains, or if no earlier run is recorded.
     """
     jobs = [(0.0 if worker.has_begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
     if not (jobs and times.number):
@@ -161,9 +165,9 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
 
 
 def describe_rest(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
-    """Return a sentence on the workers' remaining runs and their time, if `at_once` workers run at a time.
+    """Return a sentence with the workers' remaining runs and time, if `at_once` workers run at the same time.
 
-    The sentence is empty if no run is left, or if no earlier run is recorded.
+    Return an empty text if no run remains, or if no earlier run is recorded.
     """
     for worker in workers:
         worker.read_news()
@@ -173,7 +177,7 @@ def describe_rest(folder: CampaignFolder, workers: Collection[Follower], at_once
 
 
 class RemainingTime:
-    """The remaining time of a campaign under way, by its records, which are read again every 30 s."""
+    """Estimates the remaining time of a running campaign from its records, which are read again every 30 s."""
 
     def __init__(self, folder: CampaignFolder) -> None:
         self._folder = folder
@@ -183,7 +187,7 @@ class RemainingTime:
         self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
 
     def __call__(self, picture: WorkersPicture) -> float | None:
-        """Return the seconds until all open workers end; None if no run is recorded or none is left."""
+        """Return the seconds until all open workers end, or None if no run is recorded or no run remains."""
         if not self._times.number or time.monotonic() >= self._next_s:
             self._read()
         times = expect_times(picture.workers, self._times, picture.counts[CellState.RUNNING])
@@ -191,7 +195,7 @@ class RemainingTime:
 
 
 def _recorded_times(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the kind and the seconds of each recorded run, from the first records of the folder."""
+    """Yield the kind and the seconds of each recorded run, from at most 200 records of the folder."""
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
         recorded, _ = record.read_or_fault(path)
         settings = recorded["cell"]["settings"] if recorded else {}
@@ -201,26 +205,28 @@ def _recorded_times(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], f
 
 
 def _kind_of_run(settings: Settings) -> tuple[str, ...]:
-    """Return the kind of a run: names that runs of about the same duration share."""
+    """Return the kind of a run: its benchmark, dataset, storage and number of nodes, which set its duration."""
     names = tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
     return (*names, str(settings.get("nodes", 1)))
 
 
-_JOB_S = 1800  # of runs per packed job, at most: the start of a job is short beside it, and a requeue repeats little
-_TIME_MARGIN = 2  # the time limit over the expected time
-_START_MIN = 5  # added to the time limit: importing TensorFlow from a busy network file system takes minutes
-_PROPOSED_SHARE = 0.5  # a packing is proposed if it needs at most this share of the node-hours
+# The runs of a packed job take at most this time, which is long compared with the start of a job.
+# Longer jobs would repeat more runs after a requeue.
+_JOB_S = 1800
+_TIME_MARGIN = 2  # ratio of the time limit to the expected time
+_START_MIN = 5  # added to the time limit, because TensorFlow's import from a busy network file system takes minutes
+_PROPOSED_SHARE = 0.5  # a packing is proposed if it needs at most this share of the original node-hours
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Jobs for the same cells that ask for fewer node-hours; both numbers of hours are upper bounds."""
+    """A way to run the same cells in fewer jobs, which request fewer node-hours."""
 
-    request: CampaignCall  # with its cells_per_job and timeout_min
+    request: CampaignCall  # the request with the new ``cells_per_job`` and ``timeout_min``
     jobs: int
     job_s: float  # expected seconds of the longest job
-    hours: float
-    hours_before: float
+    hours: float  # upper bound of the node-hours with this packing
+    hours_before: float  # upper bound of the node-hours without packing
 
     def __str__(self) -> str:
         """Return the packing in one line."""
@@ -235,14 +241,17 @@ class Packing:
 def find_cheaper_packing(
     todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig
 ) -> Packing | None:
-    """Return a number of cells per job that needs fewer node-hours; None without one, or if no run is recorded."""
+    """Return a packing that needs fewer node-hours than the request.
+
+    Return None if no packing needs fewer node-hours, or if no run is recorded.
+    """
     times, cluster = RunTimes(request.folder), request.conduct["cluster"]
     if not times.number:
         return None
     warmups = request.conduct["warmup_runs"]
     seconds = {entry.cell.id: (entry.at_most + warmups) * times.run_s(entry.cell.settings) for entry in todo}
     cells_at_most = max(1, int(min(_JOB_S, cluster["timeout_min"] * 60 / _TIME_MARGIN) // max(seconds.values())))
-    cells_per_job = math.ceil(len(todo) / math.ceil(len(todo) / cells_at_most))  # the same number in each
+    cells_per_job = math.ceil(len(todo) / math.ceil(len(todo) / cells_at_most))  # equal in all jobs
     arrays = submission.make_arrays(
         todo, _with_packing(request, cells_per_job, cluster["timeout_min"]), facts.tasks_at_most
     )
@@ -258,7 +267,7 @@ def find_cheaper_packing(
 
 
 def apply_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig) -> CampaignCall:
-    """Return the request to submit; with ``cluster.pack=true`` and a cheaper packing, the request in this packing."""
+    """Return the request to submit: with ``cluster.pack=true``, the cheaper packing if there is such a packing."""
     if not request.conduct["cluster"]["pack"]:
         return request
     packing = find_cheaper_packing(todo, request, facts)
@@ -272,10 +281,10 @@ def apply_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: cli
 
 
 def propose_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig) -> None:
-    """Print the node-hours that ``cluster.pack=true`` would save, if it saves half of them or more."""
+    """Print the packing of ``cluster.pack=true`` if this packing saves half of the node-hours or more."""
     packing = None if request.conduct["cluster"]["pack"] else find_cheaper_packing(todo, request, facts)
     if packing and packing.hours <= _PROPOSED_SHARE * packing.hours_before:
-        console.say(f"the runs need far less; cluster.pack=true submits {packing}")
+        console.say(f"the runs need far fewer node-hours; cluster.pack=true submits {packing}")
 
 
 def _with_packing(request: CampaignCall, cells_per_job: int, timeout_min: int) -> CampaignCall:

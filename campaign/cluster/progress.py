@@ -1,6 +1,6 @@
 """Follow the records that workers write, and show the progress of a campaign: as a live table, or as plain lines.
 
-A record on disk is believed before the scheduler.
+If a record on disk and the scheduler disagree, the record is right.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ _SUBMITTED: Wait = {"code": Waiting.SCHEDULER, "words": "submitted"}
 
 
 class CellShare(NamedTuple):
-    """A cell of a worker's list, with the number of runs that it lacks, at least and at most, without warm-ups."""
+    """A cell in a worker's work list, with the number of missing runs, without warm-up runs."""
 
     cell: str
     missing: int
-    at_most: int
+    at_most: int  # number of missing runs if ``until_spread`` adds as many runs as it may
     settings: Settings
 
 
 @dataclass
 class Follower:
-    """Reads the record of a worker's present cell, and goes on to the next cell when this one is over."""
+    """Reads the record of the cell that a worker runs now, and then the records of the worker's next cells."""
 
     folder: CampaignFolder
-    cells: Sequence[CellShare]  # of the worker, in its order
+    cells: Sequence[CellShare]  # the cells of the worker, in the order in which the worker runs them
     warmup_runs: int
-    token: str  # of the submission; records of earlier submissions are ignored
-    terms: Terms | None = None  # of the verdicts; None: those of each record
-    outcomes: Counter[CellState] = field(default_factory=Counter)  # number of its cells by verdict
-    current: tuple[str, Run] | None = None  # ``(cell id, run)`` of the run under way, if any
+    token: str  # the token of the submission; records of earlier submissions are ignored
+    terms: Terms | None = None  # the terms by which records are judged; None: the terms in each record
+    outcomes: Counter[CellState] = field(default_factory=Counter)  # number of finished cells by verdict
+    current: tuple[str, Run] | None = None  # ``(cell id, run)`` of the run that runs now, if any
     waits_for: Wait | None = None
     cells_over: int = 0
     runs_over: int = 0
-    in_turn: bool = False  # whether its cells take turns, so that several are under way
-    _reported: Counter[str] = field(default_factory=Counter)  # number of reported runs by cell
-    _begun: set[str] = field(default_factory=set)  # ids of the cells under way
+    in_turn: bool = False  # whether the cells take turns, so that several cells can be unfinished at the same time
+    _reported: Counter[str] = field(default_factory=Counter)  # number of reported runs by cell id
+    _begun: set[str] = field(default_factory=set)  # ids of the cells that have begun and are not finished
     _over: set[str] = field(default_factory=set)  # ids of the finished cells
 
     @classmethod
     def of_worker(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
-        """Return the follower of one worker of a batch, by its work list."""
+        """Return the follower of one worker of a batch, with the cells of the worker's work list."""
         path = batch.work_list(index)
-        if not path.exists():  # its front process was killed before it could submit
+        if not path.exists():  # the command that made the batch was killed before it wrote the work list
             return cls(folder, [CellShare(cell, 0, 0, {}) for cell in batch.cells[index]], 0, batch.token)
         work = read_file(path, WorkList)
         cells = [CellShare(item["id"], item["missing"], item["at_most"], item["settings"]) for item in work["cells"]]
@@ -80,7 +80,7 @@ class Follower:
     def of_entries(
         cls, folder: CampaignFolder, entries: Sequence[PlannedCell], conduct: Conduct, token: str = ""
     ) -> Follower:
-        """Return the follower of a worker that will get these cells."""
+        """Return the follower of a worker that will run the cells of `entries`."""
         cells = [CellShare(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
         return cls._of_cells(folder, cells, conduct, token)
 
@@ -90,9 +90,9 @@ class Follower:
 
     @property
     def runs_total(self) -> int:
-        """Return the expected number of runs at the end.
+        """Return the expected total number of runs when the worker ends.
 
-        It falls when a cell gives up early, and rises with a requeue: by the interrupted run and another warm-up.
+        The number falls if a cell ends before its last run. A requeue adds the interrupted run and another warm-up run.
         """
         return self.runs_over + sum(share.missing for share in self.shares_left())
 
@@ -102,7 +102,7 @@ class Follower:
         return bool(self.runs_over or self.current)
 
     def shares_left(self) -> list[CellShare]:
-        """Return the cells that are not over, with the number of runs that they still lack, warm-ups included."""
+        """Return the unfinished cells, with the number of their missing runs including warm-up runs."""
         shares = []
         for share in (share for share in self.cells if share.cell not in self._over):
             change = self.warmup_runs - self._reported[share.cell]
@@ -112,7 +112,10 @@ class Follower:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether all cells of the worker are over; False for a worker that makes data, which has no cell."""
+        """Return whether all cells of the worker are finished.
+
+        A worker that makes data has no cell, so the value is False.
+        """
         return 0 < len(self.cells) == self.cells_over
 
     def read_news(self) -> list[tuple[str, Run]]:
@@ -154,7 +157,7 @@ class Follower:
         return news
 
     def states_of_left(self, worker: WorkerState) -> Counter[CellState]:
-        """Return the number of cells that are not over by their states; `worker` is the state of the worker."""
+        """Count the unfinished cells by state; `worker` is the state of the worker."""
         states: Counter[CellState] = Counter()
         shares = [share for share in self.cells if share.cell not in self._over]
         for index, share in enumerate(shares):
@@ -162,7 +165,7 @@ class Follower:
             recorded = CellState.RUNNING if is_own else CellState.PLANNED
             if (
                 worker.phase == Phase.ENDED and recorded == CellState.PLANNED
-            ):  # the verdict of an earlier worker stays valid
+            ):  # the cell may have a record with the verdict of an earlier worker, which remains valid
                 judged_record, fault = Verdicts(self.folder, self.terms).read(self.folder.record(share.cell))
                 recorded = (
                     CellState(judged_record["status"]) if judged_record else CellState.DAMAGED if fault else recorded
@@ -171,33 +174,33 @@ class Follower:
         return states
 
     def _read_record(self, cell: str) -> Record | None:
-        # A damaged record is an earlier one: the worker sets it aside when it begins the cell.
+        # A damaged record comes from an earlier worker: a worker moves a damaged record away before it begins a cell.
         recorded, _ = record.read_or_fault(self.folder.record(cell))
         return recorded if recorded and recorded["campaign"].get("token") == self.token else None
 
 
 @dataclass(frozen=True)
 class WorkersPicture:
-    """The state of all workers at one moment."""
+    """The state of all workers at one moment, for the display."""
 
     news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
-    counts: Counter[CellState]  # cells by their states
-    waits: list[Wait]  # of each worker that waits
-    running: list[tuple[str, Run, str]]  # ``(cell id, run, where)`` of each run under way
+    counts: Counter[CellState]  # number of cells by state
+    waits: list[Wait]  # the reasons of the waiting workers
+    running: list[tuple[str, Run, str]]  # ``(cell id, run, node or job)`` of each run that runs now
     runs_over: int
     runs_total: int
     workers: Sequence[Follower] = ()  # the followers of workers that have not ended
 
 
 class WatchedWorkers:
-    """Several workers, each with its follower, by the keys that the caller gives them."""
+    """The followers of several workers; the caller chooses the keys that identify the workers."""
 
     def __init__(self, followers: Mapping[Hashable, Follower]) -> None:
         self.followers = followers
-        self._closed: dict[Hashable, Counter[CellState]] = {}  # states of the cells that ended workers left
+        self._closed: dict[Hashable, Counter[CellState]] = {}  # cells that ended workers left unfinished
 
     def take_picture(self, workers: Mapping[Any, WorkerState]) -> WorkersPicture:
-        """Read the records of the workers that may have written some, and return the picture."""
+        """Read the records of all workers that have started, and return the picture of all workers."""
         news: list[tuple[str, Run]] = []
         counts: Counter[CellState] = Counter()
         waits: list[Wait] = []
@@ -222,7 +225,7 @@ class WatchedWorkers:
         return WorkersPicture(news, counts, waits, running, runs_over, runs_total, open_followers)
 
     def finished_workers(self) -> list[Any]:
-        """Return the keys of the workers whose cells are all over."""
+        """Return the keys of the workers that have finished all their cells."""
         return [key for key, follower in self.followers.items() if follower.is_finished]
 
 
@@ -234,7 +237,8 @@ def show_until_over(
 ) -> None:
     """Show a picture every `tick_s` seconds until every worker has ended."""
     while True:
-        workers = states()  # before the records are read, so that the last picture is complete
+        # Get the states before the records are read, so that the last picture shows the complete records.
+        workers = states()
         show(watched.take_picture(workers))
         if all(workers[key].phase == Phase.ENDED for key in watched.followers):
             return
@@ -249,18 +253,18 @@ _COLOURS = {
     CellState.INVALID: "yellow",
     CellState.UNFINISHED: "yellow",
 }
-_ROLES = {"warmup": "warm-up"}  # others are shown as they are recorded
-_ROWS = 12  # runs under way that are shown one by one
+_ROLES = {"warmup": "warm-up"}  # all other roles are shown as in the record
+_ROWS = 12  # largest number of running runs that have their own row in the table
 
 
 @contextmanager
 def open_display(
     remaining_s: Callable[[WorkersPicture], float | None], hindrance: Callable[[], str] = lambda: ""
 ) -> Iterator[Callable[[WorkersPicture], None]]:
-    """Yield a function that shows a picture.
+    """Yield a function that shows a picture of the workers.
 
-    `remaining_s` returns the remaining seconds, None if they are not known; `hindrance` returns why no progress can be
-    seen, empty if nothing hinders.
+    `remaining_s` returns the remaining seconds, or None if unknown. `hindrance` returns the reason why the progress
+    cannot be seen, or an empty text.
     """
     if console.stderr.is_terminal:
         with Live(console=console.stderr, auto_refresh=False, transient=True) as live:
@@ -296,11 +300,11 @@ class _LiveTable:
 
     def _make_cells_row(self, picture: WorkersPicture) -> Table:
         table = Table.grid(padding=(0, 2))
-        # No markup: a line printed above the table (markup=False) switches it off in the table, too.
+        # Use Text, not markup: a line printed above the table with markup=False switches markup off in the table, too.
         words = [
             Text(f"{state} {picture.counts[state]}", _COLOURS.get(state, "")) for state in _states_present(picture)
         ]
-        reason = Text(visible(self._hindrance() or _describe_queue(picture)))  # Slurm's words may hold brackets
+        reason = Text(visible(self._hindrance() or _describe_queue(picture)))  # Slurm's reasons may contain brackets
         table.add_row("cells", *words, reason)
         return table
 
@@ -316,7 +320,7 @@ class _LiveTable:
 
 
 class _PlainLines:
-    """One line per run that ended, for a log file or a pipe."""
+    """Prints one line for each run that ended, if stderr is a log file or a pipe."""
 
     def __init__(self, hindrance: Callable[[], str]) -> None:
         self._hindrance = hindrance
@@ -325,7 +329,8 @@ class _PlainLines:
     def __call__(self, picture: WorkersPicture) -> None:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             console.say(f"[{number}/{picture.runs_total}] {describe_run(cell, run)}")
-        queue = self._hindrance() or _describe_queue(picture, lasting=True)  # without what changes at each moment
+        # `lasting` leaves out numbers that change all the time, so that the same reason is printed only once.
+        queue = self._hindrance() or _describe_queue(picture, lasting=True)
         if queue and queue != self._last_queue:
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _states_present(picture))
             console.say(f"cells: {counts}; {queue}")
@@ -333,12 +338,12 @@ class _PlainLines:
 
 
 def _states_present(picture: WorkersPicture) -> list[CellState]:
-    """Return the states that at least one cell has, in their order."""
+    """Return the states that at least one cell has, in the order of `CellState`."""
     return [state for state in CellState if picture.counts[state]]
 
 
 def _describe_queue(picture: WorkersPicture, *, lasting: bool = False) -> str:
-    """Return how many jobs wait for which reason, in one line."""
+    """Return one line with the number of waiting jobs for each reason."""
     waits = Counter(wait_sentence(wait, lasting=lasting) for wait in picture.waits)
     return ", ".join(f"{count_noun(number, 'job')} waiting: {reason}" for reason, number in waits.most_common())
 

@@ -1,6 +1,6 @@
-"""Run a campaign on Slurm: follow its jobs, submit the missing cells, record how jobs ended.
+"""Run a campaign on Slurm: follow its jobs, submit the missing cells, and record how jobs ended.
 
-Jobs that the cluster would refuse or never start are refused before anything is made or submitted.
+Jobs that no node of the cluster can run are refused before data are made or jobs are submitted.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from campaign.worker.batch import CampaignCall, read_batches
 
 
 def require_runnable(arrays: Sequence[Array]) -> None:
-    """Refuse jobs that no node can run, and warn of a limit of the partition with which they would wait for ever.
+    """Refuse jobs that no node can run, and warn of jobs that a limit of the partition would keep waiting for ever.
 
     Raises
     ------
     UsageError
         A cell has more threads than its job would have CPUs, or a job asks for more CPUs than any node has.
     SchedulerError
-        ``sbatch --test-only`` does not take a script.
+        ``sbatch --test-only`` refuses a script.
     """
     partitions = find_partitions(arrays[0].request.conduct["cluster"]["partition"])
     refuse(refusal for array in arrays for refusal in _cpu_refusals(array, partitions))
@@ -46,12 +46,12 @@ def require_runnable(arrays: Sequence[Array]) -> None:
 
 
 def _cpu_refusals(array: Array, partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
-    """Yield why the jobs of an array ask for a wrong number of CPUs, and the cure."""
+    """Yield an error message and its cure for each wrong number of CPUs that the jobs of an array ask for."""
     cluster = array.request.conduct["cluster"]
     if array.threads > array.cpus and not cluster["oversubscribe"]:
         yield (
             f"threads={array.threads} with cluster.cpus_per_task={array.cpus}: a job has fewer CPUs than threads",
-            f"cluster.cpus_per_task={array.threads}, or cluster.oversubscribe=true to measure it so",
+            f"cluster.cpus_per_task={array.threads}, or cluster.oversubscribe=true to share the CPUs",
         )
     cpus_at_most = max((partition.cpus_at_most for partition in partitions), default=array.cpus)
     if array.cpus > cpus_at_most:
@@ -66,7 +66,7 @@ def _cpu_refusals(array: Array, partitions: Sequence[Partition]) -> Iterator[tup
 
 
 def _partition_warnings(array: Array, partitions: Sequence[Partition]) -> Iterator[str]:
-    """Yield each request above the limit of all partitions: Slurm takes such a job and never starts it."""
+    """Yield a warning for each request above the limits of all partitions: Slurm would never start such a job."""
     requests = (
         ("cluster.timeout_min", array.request.conduct["cluster"]["timeout_min"], "MaxTime", "min"),
         ("memory", array.mem_mb, "MaxMemPerNode", "MiB"),
@@ -76,12 +76,12 @@ def _partition_warnings(array: Array, partitions: Sequence[Partition]) -> Iterat
         limits = [math.inf if (limit := partition.limit(key)) is None else limit for partition in partitions]
         if number is not None and number > (largest := max(limits, default=math.inf)):
             yield (
-                f"{request}={number}: {_partition_names(partitions)} allows {largest} {unit} ({key}); Slurm takes such "
-                f"a job and never starts it: ask for {largest} or less, or for another cluster.partition"
+                f"{request}={number}: {_partition_names(partitions)} allows {largest} {unit} ({key}); Slurm accepts "
+                f"such a job but never starts it: ask for {largest} or less, or for another cluster.partition"
             )
     if partitions and all(partition.values.get("State") == "DOWN" for partition in partitions):
         names = _partition_names(partitions)
-        yield f"{names} is down: jobs wait until it is up again, or take another cluster.partition"
+        yield f"{names} is down: jobs wait until the partition is up again; or choose another cluster.partition"
 
 
 def _partition_names(partitions: Sequence[Partition]) -> str:
@@ -90,7 +90,7 @@ def _partition_names(partitions: Sequence[Partition]) -> str:
 
 
 def _test_submission(array: Array, nodes_away: int) -> None:
-    """Test the script with ``sbatch --test-only``; raise SchedulerError for a refusal that does not pass with time."""
+    """Test the script of an array with ``sbatch --test-only``; raise SchedulerError for a permanent refusal."""
     answer = call_sbatch("--test-only", script=array.script())
     if answer.refusal in (None, SubmissionRefusal.NO_ANSWER, SubmissionRefusal.TOO_MANY_NOW):
         return
@@ -99,17 +99,17 @@ def _test_submission(array: Array, nodes_away: int) -> None:
         console.say(f"warning: {fault}; {count_noun(nodes_away, 'node')} of the partition cannot be used now")
         return
     raise SchedulerError(
-        fault, "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script"
+        fault, "`python -m campaign doctor` tests the account, partition and limits; --dry-run shows the script"
     )
 
 
-_LATER = "the missing cells are submitted when the jobs of the others are over"
+_LATER = "the missing cells are submitted when the jobs of the other cells have ended"
 
 
 def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -> bool:
-    """Submit the missing cells, each at most once, and follow all jobs until they are over.
+    """Submit each unfinished cell at most once, and follow all jobs until all jobs have ended.
 
-    Returns whether jobs continue without this process, as ``detach=true`` asks.
+    With ``detach=true``, return after the submission. The returned value says whether jobs still wait or run.
     """
     facts = client.read_facts()
     submitted: set[str] = set()
@@ -140,11 +140,11 @@ def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -
 
 
 def preview_submission(planned: Plan, request: CampaignCall) -> list[PlannedCell]:
-    """Print the scripts and the price of a submission; return its cells, and write nothing."""
+    """Print the scripts and the price of a submission, and return the cells to submit; write no file."""
     facts = client.read_facts()
     workers = fleet.open_fleet(request.folder, facts)
     workers.refresh_until_explained()
-    followed_cells = _cells_in_jobs(planned, request, workers, "would be followed")
+    followed_cells = _cells_in_jobs(planned, request, workers, "this command would follow these jobs")
     todo = [entry for entry in planned.to_do if entry.cell.id not in followed_cells]
     if not todo:
         return todo
@@ -161,20 +161,20 @@ def preview_submission(planned: Plan, request: CampaignCall) -> list[PlannedCell
 
 
 def refuse_while_jobs_live(folder: CampaignFolder) -> None:
-    """Refuse to work on this machine while jobs of the campaign live: two workers would write one record."""
+    """Refuse to run cells on this machine while Slurm has jobs of the campaign: two workers could write one record."""
     if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_batches(folder)):
         return
     workers = _update_fleet(folder, client.read_facts())
     if workers.open:
         raise EnvironmentFaultError(
             f"the cluster still has {count_noun(len(workers.open), 'job')} of this campaign, as far as Slurm knows",
-            f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm continues with them; "
-            "campaign_dir=… takes another folder",
+            f"`python -m campaign cancel {folder.root}` ends the jobs; the option cluster=slurm follows the jobs; "
+            "campaign_dir=… chooses another folder",
         )
 
 
 def _update_fleet(folder: CampaignFolder, facts: client.SlurmConfig) -> fleet.Fleet:
-    """Return the fleet of the open workers with their present states; the ends of workers are recorded."""
+    """Return the fleet of the open workers with their present states, and record how ended workers ended."""
     workers = fleet.open_fleet(folder, facts)
     workers.refresh_until_explained()
     console.say_first(fleet.record_ends(folder, workers))
@@ -184,54 +184,55 @@ def _update_fleet(folder: CampaignFolder, facts: client.SlurmConfig) -> fleet.Fl
 def _entries_to_submit(
     planned: Plan, request: CampaignCall, workers: fleet.Fleet, submitted: set[str]
 ) -> list[PlannedCell]:
-    """Return the entries that lack runs and are neither in a job nor in `submitted`.
+    """Return the cells that lack runs and are neither in a job nor in `submitted`.
 
-    With ``redo=true`` the cells in jobs are added to `submitted`: these jobs repeat them already.
+    With ``redo=true`` the cells in jobs are added to `submitted`, because these jobs already repeat the cells.
     """
-    exception = ", which redo=true does not start again" if request.conduct["redo"] else ""
-    in_jobs = _cells_in_jobs(planned, request, workers, f"following them{exception}")
+    exception = ", and redo=true does not start the cells again" if request.conduct["redo"] else ""
+    in_jobs = _cells_in_jobs(planned, request, workers, f"this command follows these jobs{exception}")
     if request.conduct["redo"]:
         submitted |= in_jobs
     return [entry for entry in planned.to_do if entry.cell.id not in in_jobs | submitted]
 
 
 def _cells_in_jobs(planned: Plan, request: CampaignCall, workers: fleet.Fleet, consequence: str) -> set[str]:
-    """Return the cells that are in jobs of an earlier start; say how many lack runs, and the `consequence`."""
+    """Return the cells in jobs of an earlier command; print how many of the cells lack runs, and `consequence`."""
     tokens = {cell: workers.batch(key).token for key in workers.open for cell in workers.batch(key).cells[key[1]]}
     entries = [entry for entry in planned.to_do if entry.cell.id in tokens]
     if entries:
-        console.say(f"{count_noun(len(entries), 'cell')} wait or run in jobs of an earlier start; {consequence}")
+        console.say(f"{count_noun(len(entries), 'cell')} wait or run in jobs of an earlier command; {consequence}")
         _report_ignored_options(request, [tokens[entry.cell.id] for entry in entries])
     if workers.open and workers.silent_s:
-        console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
+        console.say("the scheduler does not answer: jobs of an earlier command are assumed to wait or run")
     return {*tokens}
 
 
 def _report_ignored_options(request: CampaignCall, tokens: Sequence[str]) -> None:
-    """Print the overrides ``cluster.…`` of this command that the jobs of an earlier start do not have."""
+    """Print the ``cluster.…`` options of this command that the jobs of an earlier command do not have."""
     words_of = {earlier["token"]: earlier["words"] for earlier in open_existing(request.folder.root)[1]["requests"]}
     wanted, changes = _cluster_overrides(request.words), Counter[str]()
     for actual in (_cluster_overrides(words_of.get(token, request.words)) for token in tokens):
         changes.update(
-            f"{wanted.get(key, f'no {key}')} (they have {actual.get(key, 'the default')})"
+            f"{wanted.get(key, f'no {key}')} (the jobs have {actual.get(key, 'the default')})"
             for key in dict.fromkeys((*wanted, *actual))
             if wanted.get(key) != actual.get(key)
         )
     for change, number in changes.items():
-        console.say(f"{change} does not reach {count_noun(number, 'cell')} in these jobs")
+        console.say(f"{change} does not apply to {count_noun(number, 'cell')} in these jobs")
     if changes:
-        console.say(f"to submit them with it: `python -m campaign cancel {request.folder.root}`, then this command")
+        cancel = f"`python -m campaign cancel {request.folder.root}`"
+        console.say(f"to submit these cells with the new options: {cancel}, then this command")
 
 
 def _cluster_overrides(words: Sequence[str]) -> dict[str, str]:
-    """Return the overrides ``cluster.…`` by their keys; the last one of a key counts."""
+    """Return the ``cluster.…`` options by key; if a key is given twice, the last option counts."""
     plain = (word.lstrip("+~") for word in words)
     return {word.partition("=")[0]: word for word in plain if word.startswith("cluster.")}
 
 
 @dataclass(frozen=True)
 class _Submission:
-    """Cells to submit, the data that they lack, and the array jobs for both."""
+    """The cells to submit, the data that these cells lack, and the array jobs that make the data and run the cells."""
 
     todo: Sequence[PlannedCell]
     request: CampaignCall
@@ -250,18 +251,21 @@ class _Submission:
         return price.price_arrays(self.arrays, self.request.folder)
 
     def require_runnable(self) -> None:
-        """Refuse jobs that the cluster would not run; nothing is checked if the controller does not answer."""
+        """Refuse jobs that the cluster would not run; if the controller does not answer, check nothing."""
         if self.facts.text:
             require_runnable([array for array in self.arrays if not array.makes_data])
 
     def say_cost(self, prefix: str = "") -> None:
-        """Print the data to make, the price of the jobs, and the option with which they would cost less."""
+        """Print the data to make, the price of the jobs, and a cheaper packing of the cells if there is one."""
         for line in (*self.data.lines, f"{prefix}{self.price}"):
             console.say(line)
         price.propose_packing(self.todo, self.request, self.facts)
 
     def ask_for_consent(self) -> None:
-        """Print the cost and ask; without a terminal, raise UsageError if the site requires consent for it."""
+        """Print the cost and ask the user whether to submit.
+
+        Without a terminal, raise UsageError if the site requires consent for this cost.
+        """
         self.say_cost(f"{count_noun(len(self.todo), 'cell')} to submit: ")
         answer, limit_h = console.ask_for_yes("submit?"), self.request.conduct["site"]["ask_above_node_hours"]
         is_expensive = self.price.at_most_h > limit_h
@@ -273,12 +277,15 @@ class _Submission:
             raise CampaignError("nothing was submitted", "--yes or CAMPAIGN_YES=1 submits without a question")
 
     def submit_arrays(self, submitted: set[str]) -> SchedulerError | None:
-        """Submit the arrays one by one until Slurm refuses one; return that refusal, or raise it if it is the first."""
+        """Submit the arrays one by one until Slurm refuses an array.
+
+        Raise the refusal of the first array, and return the refusal of a later array. Return None without a refusal.
+        """
         request, by_job = self.request, self.data.by_job
         if not self.facts.text and scheduler.list_tasks([request.token]) is None:
             raise SchedulerError(
                 "the scheduler does not answer: nothing was submitted",
-                "`scontrol ping` shows whether it is back; then repeat the command",
+                "`scontrol ping` shows whether the scheduler answers again; then repeat the command",
             )
         processes = request.conduct["site"]["login_processes"]
         with console.progress() as progress:
@@ -292,7 +299,7 @@ class _Submission:
             except SchedulerError as error:
                 if not job_ids:
                     raise
-                later = "the same command submits what is missing" if request.conduct["detach"] else _LATER
+                later = "the same command submits the missing cells" if request.conduct["detach"] else _LATER
                 console.say(f"{error.message}; {later}")
                 return error
             job_ids[array.folder] = batch.job_id

@@ -1,13 +1,13 @@
-"""Make array jobs of cells: which cells share an array, the text of its script, and its submission.
+"""Group cells into Slurm array jobs, write the batch script of each array job, and submit the script.
 
-submitit writes the script; its command is ours (``python -m campaign.worker``), not a pickle: if the front process is
-killed just after ``sbatch``, the jobs still find all that they need. submitit is imported inside functions, because
---help, status and --dry-run on this machine do not need it.
+submitit writes the batch script. The script runs ``python -m campaign.worker`` instead of a pickled function. So the
+jobs still find their work lists if this process is killed just after ``sbatch``. submitit is imported inside functions,
+because --help, status and --dry-run on this machine do not need submitit.
 
-One private function of submitit is called here, because no public one returns the text of a batch script. The public
-`submit` pickles a function, writes the text and calls sbatch at once: the script could neither be shown (--dry-run) nor
-be submitted by `campaign.slurm`, which knows why sbatch refuses. tests/campaign/cluster/test_sbatch_text.py checks the
-whole text, and fails if the private function changes.
+This module calls one private function of submitit, because no public function returns the text of a batch script. The
+public function `submit` pickles a function, writes the script and calls sbatch at once. Then --dry-run could not show
+the script, and `campaign.slurm` could not submit the script and report why sbatch refuses.
+tests/campaign/cluster/test_sbatch_text.py checks the whole text, and fails if the private function changes.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from jobs.model.record import Access, Data
 from jobs.system.files import write_json, write_text
 
 _CODE = Path(__file__).resolve().parents[2]
-_UNBOUNDED = 256  # jobs of an array at once where nothing is shared
+_UNBOUNDED = 256  # jobs of an array that run at the same time if their storage is not shared
 _PASSED_ON = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
 _NOT_IN_JOB_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-_LONGEST_WORD = 24  # characters, in a job's name
-_RANKS_END_WITHIN_S = 60  # after the first rank of the job that has ended
-_PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
+_LONGEST_WORD = 24  # characters of each word in a job's name
+_RANKS_END_WITHIN_S = 60  # srun kills ranks that still run this long after the first rank has ended
+_PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # pauses before each question to a busy controller
 
 
 def write_array_script(folder: Path, parameters: Mapping[str, object], tasks: int, command: str) -> str:
-    """Return the text that ``sbatch`` gets for an array job, also of one task."""
+    """Return the text of the batch script for an array job with `tasks` tasks."""
     import submitit  # noqa: PLC0415 - see above
 
     try:
@@ -61,7 +61,7 @@ def write_array_script(folder: Path, parameters: Mapping[str, object], tasks: in
 
 
 def local_executor(folder: Path, cluster: str, name: str, timeout_min: int) -> Any:
-    """Return the executor that starts functions on this machine (``local``) or calls them here (``debug``)."""
+    """Return submitit's executor, which runs functions in a new process (``local``) or in this process (``debug``)."""
     import submitit  # noqa: PLC0415 - see above
 
     executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
@@ -71,51 +71,55 @@ def local_executor(folder: Path, cluster: str, name: str, timeout_min: int) -> A
 
 @dataclass(frozen=True)
 class Array:
-    """An array job that is not submitted yet: each task is a worker with some cells of one storage."""
+    """A Slurm array job before its submission: each task is a worker that runs some cells of one storage."""
 
     request: CampaignCall
-    folder: Path  # folder of its batch; the working directory of its jobs
-    tasks: Sequence[Sequence[PlannedCell]]  # cells of each worker
-    first: int  # position of its first cell in the shuffled order of the storage's cells
-    # The array that must end first, if one array was too small for all cells of the storage.
+    folder: Path  # the folder of the batch, which is the working directory of the jobs
+    tasks: Sequence[Sequence[PlannedCell]]  # the cells of each worker
+    first: int  # position of this array's first cell in the shuffled order of the storage's cells
+    # The array that must end before this array starts, because one array cannot hold all cells of the storage.
     after: Array | None
-    data: Array | None = None  # the array that makes its data, if a job does
-    makes_data: bool = False  # whether it makes the data of its cells, which other arrays then run
+    data: Array | None = None  # the array that makes the data for this array; None if no job makes data
+    makes_data: bool = False  # whether this array makes the data of its cells; then other arrays run the cells
 
     @property
     def access(self) -> Access:
-        """Return how the storage of the array is shared."""
+        """Return how nodes and users share the storage of the array."""
         return self.tasks[0][0].cell.access
 
     @property
     def threads(self) -> int:
-        """Return the most threads of any of its cells."""
+        """Return the largest number of threads of a cell in this array."""
         return max(int(entry.cell.settings.get("threads", 1)) for task in self.tasks for entry in task)
 
     @property
     def cpus(self) -> int:
-        """Return the CPUs per task: as many as the most threads of its cells, unless a setting gives a number."""
+        """Return the CPUs per task: ``cluster.cpus_per_task``, or by default the largest number of threads."""
         return int(self._cluster["cpus_per_task"] or self.threads)
 
     @property
     def mem_mb(self) -> int | None:
-        """Return the memory per task in MiB, as sbatch counts; None for Slurm's default."""
+        """Return the memory per task in MiB, the unit of sbatch, or None for Slurm's default."""
         mem_gb = self._cluster["mem_gb"]
         return None if mem_gb is None else math.ceil(mem_gb * 1e9 / 2**20)
 
     @property
     def nodes(self) -> int:
-        """Return the nodes per task, the same number for all its cells."""
+        """Return the number of nodes per task; all cells of an array need the same number."""
         return 1 if self.makes_data else int(self.tasks[0][0].cell.settings.get("nodes", 1))
 
     @property
     def at_once(self) -> int:
-        """Return the largest number of its tasks that run at once."""
+        """Return how many tasks of the array may run at the same time."""
         return min(len(self.tasks), self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
 
     @property
     def job_name(self) -> str:
-        """Return the name of the jobs: the same for all jobs of a singleton storage, else one per submission."""
+        """Return the name of the jobs.
+
+        With ``exclusive: singleton``, all jobs of a storage have the same name, because Slurm runs singleton jobs with
+        the same name one by one. Otherwise the name contains the token of the submission.
+        """
         storage = self.tasks[0][0].cell.settings["storage"]
         if self.access["exclusive"] == "singleton":
             digest = hashlib.sha256(str(storage.get("root") or storage["endpoint"]).encode()).hexdigest()[:8]
@@ -127,7 +131,7 @@ class Array:
 
     @property
     def _subject(self) -> str:
-        """Return the recipes of the array or, without any, its benchmarks."""
+        """Return the recipes of the request (``+paper=…``), or the benchmarks of the array if there is no recipe."""
         recipes = [word.partition("=")[2] for word in self.request.words if word.startswith("+paper=")]
         return ",".join(recipes or sorted({entry.cell.benchmark for task in self.tasks for entry in task}))
 
@@ -138,23 +142,26 @@ class Array:
 
     @property
     def timeout_min(self) -> int:
-        """Return the time limit per task in minutes: for a job that makes data the longest that the site allows."""
+        """Return the time limit per task in minutes; a job that makes data gets the site's longest time limit."""
         longest = self.request.conduct["site"].get("timeout_max_min") if self.makes_data else None
         return int(max(longest or 0, self._cluster["timeout_min"]))
 
     @property
     def node_hours(self) -> float:
-        """Return the node-hours if each task uses its whole time limit once."""
+        """Return the node-hours that the array uses if each task runs once until its time limit."""
         return len(self.tasks) * self.nodes * self.timeout_min / 60
 
     def script(self, job_ids: Mapping[Path, str | None] = MappingProxyType({})) -> str:
-        """Return the text for ``sbatch``; `job_ids`, by folder, are those of earlier arrays: it may wait for them."""
+        """Return the text of the batch script.
+
+        `job_ids` maps the folders of earlier arrays to their job ids, because this array may have to wait for them.
+        """
         work_list = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
         command = f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {work_list}"
         return write_array_script(self.folder, self._parameters(job_ids), len(self.tasks), command)
 
     def setup_lines(self) -> list[str]:
-        """Return the lines that prepare the node as the site asks; the job ends with the first line that fails."""
+        """Return the shell lines that prepare the node, for example ``module load``; if a line fails, the job ends."""
         site_commands = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
         code = int(EnvironmentFaultError.exit_code)
         return [
@@ -163,12 +170,12 @@ class Array:
         ]
 
     def make_batch(self) -> Batch:
-        """Return the batch that describes the array for later processes."""
+        """Return the batch, which later commands read to find the jobs of the array."""
         cells = [[entry.cell.id for entry in task if not self.makes_data] for task in self.tasks]
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
     def submit(self, data: Mapping[str, Data | None], job_ids: Mapping[Path, str | None]) -> Batch:
-        """Write the work lists and submit the array; return its batch. `job_ids` as for `script`."""
+        """Write the work lists, submit the array and return its batch; for `job_ids` see `script`."""
         text, batch = self.script(job_ids), self.make_batch()
         batch.folder.mkdir(mode=0o700)
         position = self.first
@@ -190,8 +197,9 @@ class Array:
 
     def _parameters(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster = self._cluster
-        # From Slurm 22.05 on, srun does not inherit the number of CPUs; a job that makes data uses all that it has.
-        # The first rank judges how other ranks end, so srun must not kill them.
+        # Since Slurm 22.05, srun does not inherit the number of CPUs from sbatch, so srun gets the number as an option.
+        # A job that makes data uses all CPUs of the job, so srun must not bind it to some of these CPUs.
+        # If a rank fails, srun must not kill the other ranks, because the first rank records how each rank ended.
         cpu_option = "--cpu-bind=none" if self.makes_data else f"--cpus-per-task={self.cpus}"
         rank_options = ["--kill-on-bad-exit=0", f"--wait={_RANKS_END_WITHIN_S}"] if self.nodes > 1 else []
         return {
@@ -199,7 +207,7 @@ class Array:
             **({} if self.mem_mb is None else {"mem": f"{self.mem_mb}M"}),
             "job_name": self.job_name,
             "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._subject}",
-            "wckey": cluster["wckey"],  # submitit sets its own by default
+            "wckey": cluster["wckey"],  # without this key, submitit sets a default wckey
             "time": self.timeout_min,
             "nodes": self.nodes,
             "ntasks_per_node": 1,
@@ -222,7 +230,8 @@ class Array:
         ]
         options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
         if self.data:
-            options["kill-on-invalid-dep"] = "yes"  # else jobs would wait for ever if their data were not made
+            # If the job that makes the data fails, the jobs that need the data would otherwise wait for ever.
+            options["kill-on-invalid-dep"] = "yes"
         for key, parts in (("licenses", licenses), ("dependency", dependencies)):
             if any(parts):
                 options[key] = ",".join(part for part in parts if part)
@@ -237,13 +246,13 @@ def make_arrays(
 ) -> Iterator[Array]:
     """Yield the array jobs for cells: one per storage and number of nodes, or more if one array cannot hold all cells.
 
-    The arrays of one storage run one after the other; the first of them makes the data of the cells in `made_by_job`.
-    Cells that take turns are one task.
+    Arrays of the same storage run one after the other. If a cell's id is in `made_by_job`, an extra array makes the
+    data of the cell first. With ``in_turn=true``, all cells of an array are in one task.
     """
     if pool := request.conduct["cluster"]["pool"]:
         request = _restrict_to_pool(request, pool)
     ordered = sorted(enumerate(entries), key=lambda item: (_storage_key(item[1]), item[0]))
-    # The next free number: a refused array is submitted again later, in a new folder.
+    # Use a new folder number for each array, because a refused array is submitted again in a new folder.
     folders = request.folder.workers.glob(f"{request.token}-*")
     number = 1 + max((int(path.name.rpartition("-")[2]) for path in folders), default=-1)
     for _, entries_of_storage in groupby((entry for _, entry in ordered), key=_storage_key):
@@ -264,7 +273,10 @@ def make_arrays(
 
 
 def _restrict_to_pool(request: CampaignCall, pool: str) -> CampaignCall:
-    """Return the request with the nodes outside the pool excluded: --nodelist would ask for the whole pool."""
+    """Return the request with ``cluster.exclude`` set to all nodes outside the pool.
+
+    The option --nodelist does not serve this purpose: each job would ask for all nodes of the pool.
+    """
     cluster = request.conduct["cluster"]
     excluded = ",".join(filter(None, (cluster["exclude"], _nodes_outside(pool))))
     return dataclasses.replace(
@@ -274,7 +286,7 @@ def _restrict_to_pool(request: CampaignCall, pool: str) -> CampaignCall:
 
 @cache
 def _nodes_outside(pool: str) -> str:
-    """Return the nodes of the cluster outside a pool, in Slurm's short form; empty if there are none."""
+    """Return the nodes of the cluster outside a pool in Slurm's short form, or an empty text if all are in the pool."""
     inside, all_nodes = (
         client.ask_slurm("scontrol", "show", "hostnames", pool),
         client.ask_slurm("sinfo", "-ahN", "-o", "%N"),
@@ -283,7 +295,7 @@ def _nodes_outside(pool: str) -> str:
     short = client.ask_slurm("scontrol", "show", "hostlistsorted", ",".join(sorted(outside))) if outside else ""
     if inside is None or all_nodes is None or short is None:
         raise SchedulerError(
-            f"cluster.pool={pool}: Slurm does not say which other nodes there are", "`sinfo -N` lists them"
+            f"cluster.pool={pool}: Slurm does not list the nodes of the cluster", "`sinfo -N` lists the nodes"
         )
     if unknown := {*inside.split()}.difference(all_nodes.split()):
         raise UsageError(f"cluster.pool={pool}: there is no node {min(unknown)}", "`sinfo -N` lists the nodes")
@@ -297,12 +309,12 @@ def _number_of_nodes(entry: PlannedCell) -> int:
 
 
 def _storage_key(entry: PlannedCell) -> str:
-    """Return a text that is the same for cells of one storage and one way to share it."""
+    """Return a text that is equal for cells with the same storage and the same access settings."""
     return str((entry.cell.settings["storage"], sorted(entry.cell.access.items())))
 
 
 def _split_into(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Yield the parts of a sequence, each of at most `size` items."""
+    """Yield the parts of a sequence; a part has at most `size` items."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
@@ -313,9 +325,9 @@ def find_job_id(batch: Batch, error: Exception) -> str:
     Raises
     ------
     SchedulerError
-        Slurm has refused the job: then the batch is marked as refused. Or it is unknown whether Slurm took the job, for
-        example if sbatch timed out and the job is not listed yet: then the batch stays open, and a later process finds
-        the job, or finds it lost.
+        Slurm has refused the job; then the batch is marked as refused. The error is also raised if it is unknown
+        whether Slurm has the job, for example after a timeout of sbatch. Then the batch stays open, and a later command
+        asks Slurm for the job again.
     """
     jobs = count_noun(len(batch.cells), "job")
     may_come_late = isinstance(error, client.RefusedError) and error.refusal == client.SubmissionRefusal.NO_ANSWER
@@ -323,18 +335,18 @@ def find_job_id(batch: Batch, error: Exception) -> str:
         time.sleep(pause_s)
         listed = scheduler.list_tasks([batch.job_name])
         for task in listed or ():
-            # Slurm keeps a job that it has refused, as FAILED (BadConstraints) and without a node.
+            # Slurm also lists a refused job: its state is FAILED (BadConstraints), and it has no node.
             if task.folder == str(batch.folder) and (task.live or task.node):
                 return task.job_id.partition("_")[0]
         if client.has_given_up() or (listed is not None and not may_come_late):
             break
     if listed is None or may_come_late:
         raise SchedulerError(
-            f"Slurm does not say whether it took {jobs}: {error}",
-            "the same command finds out when Slurm answers again, and submits what is missing",
+            f"Slurm does not say whether it accepted {jobs}: {error}",
+            "repeat the same command when Slurm answers again: it submits the missing jobs",
         ) from error
     dataclasses.replace(batch, refused=str(error)).save()
     raise SchedulerError(
         f"sbatch refused {jobs}: {error}",
-        "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script",
+        "`python -m campaign doctor` tests the account, partition and limits; --dry-run shows the script",
     ) from error

@@ -1,6 +1,7 @@
-"""Find the state of each cell of a campaign, with its reason, and the cells to try again.
+"""Find the state of each cell of a campaign, with the reason, and find the cells to try again.
 
-This module reads records and batches and asks the scheduler; `campaign.cluster.cell_state` concludes the state.
+This module reads records and batches and asks the scheduler. `campaign.cluster.cell_state` concludes the state from
+these sources.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from jobs.model.record import Manifest
 
 
 class StateOfCell(TypedDict):
-    """The state of a cell, with its reason."""
+    """The state of a cell, with the reason for this state."""
 
     status: CellState
     reason: str | None
     valid: int  # number of valid measured runs
     measured: int  # number of measured runs
-    where: str | None  # node or job on which it runs
-    emulated: list[str]  # the emulated storages of its record
-    end: WorkerEnd | None  # of the worker that left it unfinished
+    where: str | None  # the node or job that runs the cell; None if the cell does not run now
+    emulated: list[str]  # names of the emulated storages in the cell's record
+    end: WorkerEnd | None  # the end of the worker that left the cell unfinished, if that is the reason
 
 
 def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOfCell]:
-    """Return the state of every cell that was ever requested or has a record."""
+    """Return the state of every cell that a command has requested or that has a record."""
     requested = [cell for request in campaign["requests"] for cell in request.get("cells", ())]
     cells = dict.fromkeys([*requested, *folder.recorded_cells()])
-    summaries = Summaries(folder, campaign["requests"])  # before any record is read
+    summaries = Summaries(folder, campaign["requests"])  # must be created before the first record is read
     verdicts, batches = Verdicts(folder, requests=campaign["requests"]), read_batches(folder)
     last_worker, has_local_worker = last_workers(batches), folder.is_worker_running()
     records = {cell: summaries.of(cell) or _summarise_record(verdicts, cell, summaries) for cell in cells}
@@ -54,7 +55,7 @@ def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOf
     )
     for (_, index), owner in owners.items():
         if owner.state and owner.state.phase == Phase.ENDED and index not in owner.batch.ended:
-            # Its records may have changed while the scheduler was asked.
+            # The worker has just ended. Read its records again, because they may have changed meanwhile.
             records |= {cell: _summarise_record(verdicts, cell) for cell in owner.unfinished}
     next_cells = {owner.unfinished[0] for owner in owners.values()}
     states = {}
@@ -64,7 +65,7 @@ def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOf
         worker = owner_of_cell.state if owner_of_cell else None
         if (
             batch is None and summary.state == CellState.RUNNING and has_local_worker is not False
-        ):  # its batch was removed
+        ):  # the folder of the batch was removed, so the state of the worker is unknown
             worker = WorkerState(Phase.UNKNOWN)
         states[cell] = _conclude_state(summary, batch, worker, is_next=cell in next_cells)
     return states
@@ -72,18 +73,18 @@ def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOf
 
 @dataclass
 class _Owner:
-    """A worker, its state, and its unfinished cells that no later worker was given."""
+    """A worker, its state, and its unfinished cells; cells that a later worker has are left out."""
 
     batch: Batch
     unfinished: list[str]
-    has_begun: bool  # whether it has written a record
-    state: WorkerState | None = None  # None: it has not begun
+    has_begun: bool  # whether the worker has written a record
+    state: WorkerState | None = None  # None if the worker has not started
 
 
 def _owners_of_cells(
     batches: list[Batch], last_worker: dict[str, tuple[Batch, int]], records: dict[str, Summary]
 ) -> dict[Key, _Owner]:
-    """Return the workers with unfinished cells; `_Owner.unfinished` is in the order of the worker's list."""
+    """Return the workers with unfinished cells; `_Owner.unfinished` has the order of the worker's work list."""
     owners = {}
     for batch in batches:
         for index, cells in enumerate(batch.cells):
@@ -97,9 +98,9 @@ def _owners_of_cells(
 def _find_worker_states(
     batches: list[Batch], owners: dict[Key, _Owner], *, has_local_worker: bool | None
 ) -> dict[Key, _Owner]:
-    """Set and return the states of the workers; ask the scheduler for workers on Slurm whose end is not known.
+    """Set the state of each worker in `owners`, and return `owners`; ask the scheduler about open Slurm workers.
 
-    `has_local_worker`: whether a worker runs on this machine; None if unknown.
+    `has_local_worker` says whether a worker runs on this machine; None means unknown.
     """
     local_folders, unknown = [batch.folder for batch in batches if batch.cluster != "slurm"], []
     for (folder, index), owner in owners.items():
@@ -108,9 +109,10 @@ def _find_worker_states(
             owner.state = WorkerState(Phase.ENDED, end=batch.ended[index])
         elif batch.cluster == "slurm":
             unknown += [] if batch.refused else [(folder, index)]
-        elif has_local_worker is not False and batch.folder == local_folders[-1]:  # this machine has one worker
+        elif has_local_worker is not False and batch.folder == local_folders[-1]:
+            # At most one worker runs on this machine, so the running worker is the worker of the last batch.
             owner.state = WorkerState(Phase.RUNNING if has_local_worker else Phase.UNKNOWN)
-        elif owner.has_begun or batch.fault(index):  # else it may start soon
+        elif owner.has_begun or batch.fault(index):  # a worker without a record or an error may start soon
             owner.state = ended_state(batch, index, {"code": JobEnd.GONE})
     if unknown:
         workers = fleet.Fleet(batches, client.read_facts())
@@ -122,7 +124,7 @@ def _find_worker_states(
 
 
 def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState | None, *, is_next: bool) -> StateOfCell:
-    """Return the state of a cell, with the reason, from its record and its worker."""
+    """Return the state of a cell, with the reason, from the cell's record and worker."""
     is_own = batch is None or summary.token == batch.token
     status = conclude_cell_state(summary.state, worker, is_own=is_own, is_next=is_next)
     reason, end = summary.reason, None
@@ -135,7 +137,7 @@ def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState |
     elif status == CellState.RUNNING and not (is_own and summary.state == status):
         reason = "starting"
     elif batch and batch.refused and status in (CellState.PLANNED, CellState.UNFINISHED, CellState.INTERRUPTED):
-        reason = f"Slurm refused it: {batch.refused}"
+        reason = f"Slurm refused the job: {batch.refused}"
     elif status in (CellState.QUEUED, CellState.INTERRUPTED):
         reason = None
     return {
@@ -155,7 +157,7 @@ def _is_over_by(batch: Batch, summary: Summary) -> bool:
 
 
 def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None = None) -> Summary:
-    """Return the summary of a cell's record, and remember it."""
+    """Return the summary of a cell's record, and add it to the cache `summaries` if this is given."""
     path = verdicts.folder.record(cell)
     recorded, fault = verdicts.read(path)
     if recorded is None:
@@ -179,29 +181,31 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
     return summary
 
 
-_LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)  # of a cell that its worker left unfinished
-# Ends that the next job would have, too, with the reason.
+# The recorded states of a cell that a worker left unfinished.
+_LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)
+# If a job ended in one of these ways, the next job would end in the same way; the text is the reason for the user.
 _ENDS_THAT_REPEAT = {
     JobEnd.CANCELLED: "cancelled",
     JobEnd.DEADLINE: "the job's deadline has passed",
     JobEnd.OUT_OF_MEMORY: "the job's memory did not suffice (cluster.mem_gb=… asks for more)",
     JobEnd.TIMEOUT: "the time limit was reached (cluster.timeout_min=… asks for more)",
 }
-_ENDS_OF_SCRIPT = (JobEnd.COMPLETED, JobEnd.FAILED)  # the script itself ended; no node was lost
+_ENDS_OF_SCRIPT = (JobEnd.COMPLETED, JobEnd.FAILED)  # the script ended by itself, not because of Slurm or a node
 _BEFORE_A_RUN = "the job failed before its first run"
 
 
 def cells_to_retry(plan: Plan) -> tuple[list[Cell], list[str]]:
     """Return the cells to try again, and one line per reason why other cells are not tried again.
 
-    A cell is tried again if its worker left it unfinished without a fault of the cell, or if others disturbed its runs.
+    Two kinds of cells are tried again: cells whose job ended before the cell was finished, and cells whose runs were
+    disturbed by other programs.
     """
     batches = read_batches(plan.folder)
     last_worker = last_workers(batches)
 
     @cache
     def has_begun(token: str, cells: tuple[str, ...]) -> bool:
-        """Return whether a worker has recorded anything."""
+        """Return whether the submission with this token has written a record of one of these cells."""
         records = (record.read_or_fault(plan.folder.record(cell))[0] for cell in cells)
         return any(recorded is not None and recorded["campaign"].get("token") == token for recorded in records)
 
@@ -226,9 +230,9 @@ def cells_to_retry(plan: Plan) -> tuple[list[Cell], list[str]]:
 
 
 def _retry_hindrance(end: WorkerEnd, *, is_left: bool) -> str:
-    """Return why a new worker would end as the last worker did; empty without such a reason.
+    """Return the reason why a new worker would end in the same way as the last worker, or an empty text.
 
-    If the last worker had finished the cell (`is_left` is false), only a cancellation is such a reason.
+    If the last worker finished the cell (`is_left` is false), only a cancellation is such a reason.
     """
     if end["code"] == JobEnd.ERROR:
         return worker_sentence(end) if is_left else ""

@@ -1,1 +1,1 @@
-"""Call Slurm's commands and read their answers; this package knows nothing of campaigns."""
+"""Call Slurm's commands and read their output; this package does not depend on campaigns or cells."""

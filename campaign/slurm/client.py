@@ -1,4 +1,4 @@
-"""Run Slurm's programs in an environment without the variables of other jobs, and read the limits of partitions."""
+"""Run Slurm's commands without the environment variables of an outer job, and read the limits of partitions."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from typing import NamedTuple
 from campaign import console
 from jobs.system import programs
 
-# These variables hold the ids and the CPU binding of an outer job, or change the output of the clients (SQUEUE_FORMAT).
-# Only the address of the cluster and its ticket (auth/jwt) are passed on.
+# Variables with these prefixes hold the job id and the CPU binding of an outer job, or change the output of Slurm's
+# commands (SQUEUE_FORMAT). So Slurm's commands get only the variables in _KEPT: the address of the cluster and the
+# authentication token (auth/jwt).
 _PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
-_PATIENCE_S = 10.0  # the total wait for unanswered questions, and then the pause until the next question
-_SUBMIT_S = 60.0  # for sbatch: a busy controller is slow, and a second submission would submit the job twice
+_PATIENCE_S = 10.0  # the total wait for unanswered questions; also the pause afterwards without any question
+# The timeout of sbatch is long, because a busy controller is slow and a second sbatch would submit the job twice.
+_SUBMIT_S = 60.0
 _SAY_AFTER_S = 2.0
 _SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
 _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
 
 
 class SubmissionRefusal(StrEnum):
-    """The reason why sbatch did not take a script."""
+    """The reason why sbatch did not accept a script."""
 
-    NO_ANSWER = "no_answer"  # Slurm may have taken it
+    NO_ANSWER = "no_answer"  # Slurm did not answer, so Slurm may still have accepted the job
     TOO_MANY_NOW = "too_many_now"  # a limit on the number of jobs
-    NODES_AWAY = "nodes_away"  # also if nodes are drained for a while; sbatch itself then takes the job
+    # No node can run the job now. sbatch --test-only also says this if nodes are only drained for a while.
+    NODES_AWAY = "nodes_away"
     OTHER = "other"
 
 
@@ -50,18 +53,18 @@ _UNCONFIGURED = "configuration source"  # in "Could not establish a configuratio
 
 
 def is_slurm_variable(name: str) -> bool:
-    """Return whether an environment variable would change what Slurm's clients do."""
+    """Return whether an environment variable would change the behaviour of Slurm's commands."""
     return name.startswith(_PREFIXES) and name not in _KEPT
 
 
 def clean_environment() -> dict[str, str]:
-    """Return our environment without the variables that change what Slurm's clients do."""
+    """Return the environment of this process without the variables that change the behaviour of Slurm's commands."""
     return {name: value for name, value in os.environ.items() if not is_slurm_variable(name)}
 
 
 @dataclass
 class _PatienceWithSlurm:
-    """The time that we have waited since the controller's last answer."""
+    """The total time that this process has waited for Slurm's controller since the controller's last answer."""
 
     waited_s: float = 0.0
     last_question_s: float = -math.inf  # when the last question ended
@@ -69,13 +72,13 @@ class _PatienceWithSlurm:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds for which the next question may wait."""
+        """Return how many seconds the next question may wait for an answer."""
         if time.monotonic() - self.last_question_s >= _PATIENCE_S:
             self.waited_s = 0.0
         return max(0.0, _PATIENCE_S - self.waited_s)
 
     def say(self, up_to_s: float) -> None:
-        """Print once that we wait for the controller."""
+        """Print once that this process waits for the controller."""
         if not self.is_announced:
             self.is_announced = True
             console.say(f"waiting up to {up_to_s:.0f} s for Slurm's controller …")
@@ -85,15 +88,15 @@ _patience = _PatienceWithSlurm()
 
 
 def has_given_up() -> bool:
-    """Return whether the controller has been silent for so long that it is not asked for a while."""
+    """Return whether questions to the controller are stopped for 10 s, because the controller did not answer."""
     return _patience.left_s <= 0
 
 
 def ask_slurm(*words: str, patient: bool = False) -> str | None:
-    """Run a client and return its output; None if it is missing, fails or does not answer in time.
+    """Run a Slurm command and return its output, or None if the command is missing, fails or does not answer in time.
 
-    Unanswered questions in a row wait 10 s together; then no question is asked for 10 s. A `patient` question waits up
-    to 20 s, whatever the others waited.
+    Consecutive unanswered questions wait 10 s in total. Then no command is run for 10 s. A `patient` question always
+    waits up to 20 s.
     """
     try:
         process = _run_client(*words) if patient else _ask_within_patience(*words)
@@ -103,7 +106,7 @@ def ask_slurm(*words: str, patient: bool = False) -> str | None:
 
 
 def _ask_within_patience(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a client in the seconds that the questions in a row may still wait."""
+    """Run a Slurm command with the timeout that remains of the 10 s for consecutive unanswered questions."""
     started, left_s = time.monotonic(), _patience.left_s
     if not left_s:
         raise subprocess.TimeoutExpired(words, 0)
@@ -121,9 +124,10 @@ def _ask_within_patience(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def ask_for_lines(key: str, *words: str, patient: bool = False) -> list[dict[str, str]]:
-    """Return the values of the words ``KEY=VALUE`` by key, for each line of a client's output that has `key`.
+    """Run a Slurm command and return a dictionary of the words ``KEY=VALUE`` for each output line that has `key`.
 
-    The first word of a key counts, because paths and comments further back in the line may hold any text.
+    If a line has a key twice, the first value counts, because paths and comments later in the line may contain any
+    text.
     """
     text = ask_slurm(*words, patient=patient) or ""
     pairs = ([word.partition("=") for word in reversed(line.split())] for line in text.splitlines())
@@ -132,7 +136,7 @@ def ask_for_lines(key: str, *words: str, patient: bool = False) -> list[dict[str
 
 
 class RefusedError(Exception):
-    """Raised if sbatch did not take a script; `refusal` says why, the text has sbatch's message."""
+    """Raised if sbatch did not accept a script; `refusal` is the reason, and the text is sbatch's message."""
 
     def __init__(self, words: str, refusal: SubmissionRefusal | None = None) -> None:
         super().__init__(words)
@@ -141,7 +145,7 @@ class RefusedError(Exception):
 
 
 class SubmissionAnswer(NamedTuple):
-    """The output of sbatch, and its messages; `refusal` is None if sbatch accepted the script."""
+    """The output and the messages of sbatch; `refusal` is None if sbatch accepted the script."""
 
     refusal: SubmissionRefusal | None
     printed: str
@@ -149,12 +153,12 @@ class SubmissionAnswer(NamedTuple):
 
     @property
     def is_accepted(self) -> bool | None:
-        """Return whether sbatch accepted the script; None if that is unknown."""
+        """Return whether sbatch accepted the script, or None if sbatch did not answer."""
         return None if self.refusal == SubmissionRefusal.NO_ANSWER else self.refusal is None
 
 
 def submit_script(script: Path) -> str:
-    """Submit a batch script with ``sbatch`` and return the job id; raises RefusedError."""
+    """Submit a batch script with ``sbatch`` and return the job id; raise RefusedError if sbatch does not accept it."""
     answer = call_sbatch(str(script))
     job = _JOB.search(answer.printed)
     if answer.refusal or job is None:
@@ -163,7 +167,10 @@ def submit_script(script: Path) -> str:
 
 
 def call_sbatch(*words: str, script: str | None = None) -> SubmissionAnswer:
-    """Call ``sbatch`` and return its answer, which may take a minute; `script` is its input if no file is named."""
+    """Call ``sbatch`` with the arguments `words` and return its answer, which may take a minute.
+
+    If `words` contain no file name, sbatch reads the text `script` from its standard input.
+    """
     try:
         with _announce_wait(_SUBMIT_S):
             process = _run_client("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
@@ -177,7 +184,7 @@ def call_sbatch(*words: str, script: str | None = None) -> SubmissionAnswer:
 
 @contextmanager
 def _announce_wait(up_to_s: float) -> Iterator[None]:
-    """Print that we wait for Slurm, and how long at most, if the code inside takes long."""
+    """Print that this process waits up to `up_to_s` seconds for Slurm, if the code inside takes more than 2 s."""
     timer = threading.Timer(_SAY_AFTER_S, _patience.say, [up_to_s])
     timer.start()
     try:
@@ -193,9 +200,9 @@ def _run_client(
 
 
 def has_cluster() -> bool:
-    """Return whether this machine submits to a Slurm cluster: it has ``sbatch``, and sbatch is configured.
+    """Return whether this machine can submit to a Slurm cluster: it has ``sbatch``, and sbatch is configured.
 
-    True also if the controller is down: a campaign must not fall back to the login node.
+    Return True also if the controller is down, because a campaign must not run on the login node instead.
     """
     if shutil.which("sbatch") is None:
         return False
@@ -208,7 +215,7 @@ def has_cluster() -> bool:
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """The output of ``scontrol show config``; its text is empty if the controller does not answer."""
+    """The output of ``scontrol show config``; `text` is empty if the controller does not answer."""
 
     text: str
 
@@ -229,35 +236,35 @@ class SlurmConfig:
 
     @property
     def accounting(self) -> bool:
-        """Return whether ``sacct`` can answer."""
+        """Return whether the cluster has accounting, so that ``sacct`` can list ended jobs."""
         kind = self._values.get("AccountingStorageType", "unknown")
         return not kind.endswith("/none") and kind != "(null)" and shutil.which("sacct") is not None
 
     @property
     def completion_log(self) -> Path | None:
-        """Return the path of the log of ended jobs, if the site keeps one as text."""
+        """Return the path of the text log of ended jobs (``jobcomp/filetxt``), or None without such a log."""
         if self._values.get("JobCompType") != "jobcomp/filetxt":
             return None
         return Path(self._values.get("JobCompLoc", "/var/log/slurm_jobcomp.log"))
 
     @property
     def remembers_s(self) -> int:
-        """Return the seconds for which the controller lists a job after its end (``MinJobAge``, 300 by default)."""
+        """Return how many seconds the controller still lists an ended job (``MinJobAge``, by default 300)."""
         return int(self._values.get("MinJobAge", "300").partition(" ")[0])
 
     @property
     def tasks_at_most(self) -> int:
-        """Return the most tasks of one array: ``MaxArraySize`` limits the index, and indices start at 0."""
+        """Return the largest number of tasks in one array job (``MaxArraySize``)."""
         return max(1, int(self._values.get("MaxArraySize", "1001")))
 
 
 def read_facts() -> SlurmConfig:
-    """Ask the controller for the configuration of its cluster."""
+    """Return the configuration of the Slurm cluster, as the controller reports it."""
     return SlurmConfig(ask_slurm("scontrol", "show", "config") or "")
 
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):\d+")
-# States of nodes that run nothing now, but may later (sinfo(1), NODE STATE CODES).
+# States of nodes that cannot run jobs now, but may run jobs later (sinfo(1), NODE STATE CODES).
 _AWAY_STATES = ("down", "drain", "fail", "maint", "reserved", "unk", "inval")
 _NOT_RESPONDING = "*"
 _NODE_FORMAT = "PARTITION=%R CPUS=%c STATE=%T"
@@ -268,8 +275,8 @@ class Partition:
     """A partition, with the values of ``scontrol show partition``."""
 
     values: Mapping[str, str]
-    node_cpus: int  # CPUs of its largest node
-    nodes_away: int  # nodes that are down, drained, reserved or do not respond
+    node_cpus: int  # number of CPUs of the largest node in the partition
+    nodes_away: int  # number of nodes that are down, drained, reserved or do not respond
 
     @property
     def name(self) -> str:
@@ -278,11 +285,11 @@ class Partition:
 
     @property
     def cpus_at_most(self) -> int:
-        """Return the most CPUs that a job may have on one node."""
+        """Return the largest number of CPUs that a job can get on one node of the partition."""
         return min(self.node_cpus, self.limit("MaxCPUsPerNode") or self.node_cpus)
 
     def limit(self, key: str) -> int | None:
-        """Return a limit, a time (``MaxTime``) in minutes; None if there is none (``UNLIMITED``)."""
+        """Return the partition's limit `key`, or None without a limit (``UNLIMITED``); ``MaxTime`` is in minutes."""
         text = self.values.get(key, "")
         if time := _TIME.fullmatch(text):
             days, hours, minutes = (int(part or 0) for part in time.groups())
@@ -291,7 +298,10 @@ class Partition:
 
 
 def find_partitions(names: str | None) -> list[Partition]:
-    """Return the partitions with these names (separated by commas), or the default one; none if Slurm is silent."""
+    """Return the partitions in `names` (separated by commas), or the default partition if `names` is None.
+
+    Return an empty list if Slurm does not answer.
+    """
     key, values_of_key = ("PartitionName", names.split(",")) if names else ("Default", ["YES"])
     partition_lines = ask_for_lines("PartitionName", "scontrol", "-a", "-o", "show", "partition")
     chosen = {line["PartitionName"]: line for line in partition_lines if line.get(key) in values_of_key}

@@ -1,12 +1,13 @@
-"""Ask the scheduler for our tasks, and read the answers of squeue, sacct and the log of ended jobs.
+"""Ask Slurm for the tasks of this user, and read the output of squeue, sacct and the log of ended jobs.
 
-The controller (``squeue``) is asked first: it lists the live tasks. A task that it no longer lists has ended, and the
-accounting (``sacct``) or the log of ended jobs says how. A task that no source knows is lost: the controller has lost
-its state. The accounting is not believed if it says RUNNING: it repeats that for ever of a task that such a controller
-has forgotten. The record on disk is believed before all of these sources (`campaign.cluster.progress`).
+squeue, which asks the controller, lists the tasks that wait or run. If squeue no longer lists a task, the task has
+ended. Then the accounting (``sacct``) or the log of ended jobs says how the task ended. If no source lists the task,
+the task counts as lost: the controller has lost its state, for example after a crash. The state RUNNING from sacct is
+ignored, because sacct shows RUNNING for ever if the controller has lost the task. If a record on disk and these sources
+disagree, the record is right (`campaign.cluster.progress`).
 
-A task is identified by its *working directory*, the folder of its batch, and its index in the array; never by a job id,
-because a controller that has lost its state gives the same id to another job.
+A task is identified by its index in the array and its *working directory*, which is the folder of its batch. A job id
+would not identify a task, because a controller that has lost its state gives the same id to another job.
 """
 
 from __future__ import annotations
@@ -22,51 +23,53 @@ from jobs.model.codes import JobEnd, WorkerEnd
 
 Key = tuple[str, int]  # working directory, index
 SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
-_SQUEUE_HEAD = "ARRAY_JOB_ID|"  # of the headline, which proves that an answer without jobs is squeue's
+_SQUEUE_HEAD = "ARRAY_JOB_ID|"  # start of squeue's headline, which proves that an output without jobs is from squeue
 _SQUEUE_LINE = re.compile(r"(\d+)\|(\d+|N/A)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(/.*)")
 SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
-_ENDED = frozenset(JobEnd)  # a task in any other state, also one of a later Slurm, counts as live
+_ENDED = frozenset(JobEnd)  # a task in any other state, also in a state of a newer Slurm, counts as live
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
-_ASK_FOR_LESS = "cancel, then ask for less"
-# Reasons for which a job waits for ever, each with the cure (squeue(1), JOB REASON CODES).
+_ASK_FOR_LESS = "cancel the job, then ask for fewer resources"
+_OTHER_PARTITION = "cancel the job, then set another cluster.partition; or wait until the partition is up again"
+# Reasons for which Slurm never starts a job, with the cure for the user (squeue(1), JOB REASON CODES).
 _REASONS_FOR_EVER = {
-    "PartitionTimeLimit": "cancel, then less cluster.timeout_min, or another cluster.partition",
+    "PartitionTimeLimit": "cancel the job, then set a smaller cluster.timeout_min or another cluster.partition",
     "PartitionNodeLimit": _ASK_FOR_LESS,
     "BadConstraints": _ASK_FOR_LESS,
-    "JobHeldUser": "`scontrol release JOB` releases it",
-    "JobHoldMaxRequeue": "`scontrol release JOB` releases it; first see why it was started so often",
-    "JobHeldAdmin": "an administrator holds it; ask them",
-    "DependencyNeverSatisfied": "cancel, then another cluster.dependency",
-    "InvalidAccount": "cancel, then cluster.account=…",
-    "InvalidQOS": "cancel, then cluster.qos=…",
-    "PartitionDown": "cancel, then another cluster.partition; or wait until it is up again",
-    "PartitionInactive": "cancel, then another cluster.partition; or wait until it is up again",
-    "ReservationDeleted": "cancel, then another reservation",
+    "JobHeldUser": "`scontrol release JOB` releases the job",
+    "JobHoldMaxRequeue": "find out why Slurm started the job so often, then `scontrol release JOB` releases the job",
+    "JobHeldAdmin": "an administrator holds the job; ask the administrators",
+    "DependencyNeverSatisfied": "cancel the job, then set another cluster.dependency",
+    "InvalidAccount": "cancel the job, then set cluster.account=…",
+    "InvalidQOS": "cancel the job, then set cluster.qos=…",
+    "PartitionDown": _OTHER_PARTITION,
+    "PartitionInactive": _OTHER_PARTITION,
+    "ReservationDeleted": "cancel the job, then set another reservation",
 }
 _OVER_A_LIMIT = re.compile(r"(QOS|Assoc)Max\w+Per(Job|Node)\w*|MaxMemPerLimit")
 _NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
 _ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
 _RANGE = re.compile(r"(?:^|(?<=,))(\d+)(?:-(\d+)(?::(\d+))?)?(?=,|$)")
-_COMPLETION_OWNER = re.compile(r"JobId=\d+ UserId=[^ ]*\((\d+)\) ")  # at the start, before any text of the user
+# The user id is at the start of a line, before fields with text that users choose, such as the job name.
+_COMPLETION_OWNER = re.compile(r"JobId=\d+ UserId=[^ ]*\((\d+)\) ")
 _COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
 
 
 @dataclass(frozen=True)
 class Task:
-    """An array task, as one of the sources describes it."""
+    """An array task, as squeue, sacct or the log of ended jobs describes it."""
 
-    folder: str  # its working directory
-    index: int
+    folder: str  # working directory of the task
+    index: int  # index of the task in the array
     state: str  # Slurm's state, one word: ``PENDING``, ``RUNNING``, ``NODE_FAIL``, …
-    reason: str  # Slurm's reason for the state; empty if there is none
-    node: str  # where it runs or ran; `node` and `exit` are empty if the source does not give them
-    exit: str  # ``code:signal``
-    job_id: str  # ``array_index``, for ``scancel`` and for people
+    reason: str  # Slurm's reason for the state; empty without a reason
+    node: str  # the node that runs or ran the task; empty if the source does not name the node
+    exit: str  # ``code:signal``; empty if the source does not give the exit code
+    job_id: str  # ``array_index``, the id for ``scancel`` and for messages
 
     @property
     def key(self) -> Key:
-        """Return the identity of the task."""
+        """Return the working directory and the index, which identify the task."""
         return self.folder, self.index
 
     @property
@@ -81,21 +84,21 @@ class Task:
 
     @property
     def queued(self) -> bool:
-        """Return whether the task waits."""
+        """Return whether the task waits in Slurm's queue."""
         return self.state in _QUEUED
 
     @property
     def waits_for(self) -> str:
-        """Return Slurm's reason for the wait; if the task can never start, with the cure."""
+        """Return Slurm's reason why the task waits; if the task can never start, add the cure."""
         cure = _REASONS_FOR_EVER.get(self.reason, _ASK_FOR_LESS if _OVER_A_LIMIT.fullmatch(self.reason) else "")
         return (
-            f"{self.reason}: will not start as it stands; {cure.replace('JOB', self.job_id.partition('_')[0])}"
+            f"{self.reason}: the job cannot start; {cure.replace('JOB', self.job_id.partition('_')[0])}"
             if cure
             else self.reason
         )
 
     def end(self) -> WorkerEnd:
-        """Return how the task ended: its state, and its exit code, signal and node if they are known."""
+        """Return how the task ended: its state, and its exit code, signal and node if the source gives these values."""
         code, _, number = self.exit.partition(":")
         values = {"exit": code, "signal": number}
         numbers = {key: int(value) for key, value in values.items() if value.isdecimal() and int(value)}
@@ -103,9 +106,9 @@ class Task:
 
 
 def parse_squeue(text: str) -> list[Task] | None:
-    """Return the tasks in the output of ``squeue -r -o SQUEUE_FORMAT``; None if it is no output of squeue.
+    """Return the tasks in the output of ``squeue -r -o SQUEUE_FORMAT``, or None if the text is not such an output.
 
-    A wrapper of squeue may print a notice above the headline; all lines below the headline must be jobs.
+    A site's wrapper of squeue may print a notice above the headline. All lines below the headline must describe jobs.
     """
     lines = text.splitlines()
     head = next((index for index, line in enumerate(lines) if line.startswith(_SQUEUE_HEAD)), None)
@@ -126,12 +129,12 @@ def parse_sacct(text: str) -> Iterator[Task]:
         job, state, code, node, reason, folder = (*line.split("|", 5), "", "", "", "", "")[:6]
         for index in _expand_indices(job):
             number = f"{job.partition('_')[0]}_{index}"
-            # "CANCELLED by 1000"
+            # sacct may add words to the state, for example "CANCELLED by 1000".
             yield Task(folder, index, state.partition(" ")[0], _known_text(reason), _known_text(node), code, number)
 
 
 def parse_completion_log(text: str, user: int) -> Iterator[Task]:
-    """Yield the tasks of the user with the id `user` in the log of ``jobcomp/filetxt``."""
+    """Yield the tasks of the user with the id `user` in the text log of ended jobs (``jobcomp/filetxt``)."""
     for line in text.splitlines():
         if (owner := _COMPLETION_OWNER.match(line)) and int(owner[1]) != user:
             continue
@@ -146,7 +149,7 @@ def parse_completion_log(text: str, user: int) -> Iterator[Task]:
 
 
 def _expand_indices(job: str) -> Iterator[int]:
-    """Yield the indices in ``12_3`` or ``12_[0-2,7%1]``; none for a job that is no array."""
+    """Yield the array indices in a job id such as ``12_3`` or ``12_[0-2,7%1]``; yield nothing for other job ids."""
     match = _ARRAY_ID.fullmatch(job)
     if match is None:
         return
@@ -159,39 +162,40 @@ def _known_text(text: str) -> str:
     return "" if text in _NOBODY else text
 
 
-_LOST_AFTER_S = 4.0  # of answers without the task: the first of them may be older than the submission
+# A task counts as lost if squeue does not list it for this time. A first answer may be older than the submission.
+_LOST_AFTER_S = 4.0
 _LOG_TAIL_BYTES = 8 << 20
 
 
 def list_tasks(names: Iterable[str], ask: Callable[..., str | None] = client.ask_slurm) -> list[Task] | None:
-    """Return all our tasks with these job names (without names: all our tasks), also tasks that ended lately.
+    """Return this user's tasks with the job names `names`, also recently ended tasks; without names, all tasks.
 
-    None if the controller does not answer, or if the answer is not squeue's (a wrapper's message, a truncated line).
+    Return None if the controller does not answer, or if the text is not squeue's output, for example a truncated line.
     """
     name_option = [f"--name={joined}"] if (joined := ",".join(names)) else []
-    # Without --all squeue hides jobs in a hidden partition even from their owner.
+    # Without --all, squeue hides the jobs in hidden partitions even from the owner of the jobs.
     text = ask("squeue", "-r", "--all", "--states=all", f"--user={os.getuid()}", *name_option, "-o", SQUEUE_FORMAT)
     return None if text is None else parse_squeue(text)
 
 
 @dataclass
 class Scheduler:
-    """The tasks of some jobs, as the scheduler last described them."""
+    """The tasks of some jobs, with the latest report of each task from the scheduler."""
 
     facts: client.SlurmConfig
-    names: Collection[str]  # job names to ask for
-    since: str  # start of the period for the accounting: a date (ISO 8601) or ``now``
+    names: Collection[str]  # job names of the tasks
+    since: str  # start of the period for sacct: a date (ISO 8601) or ``now``
     ask: Callable[..., str | None] = client.ask_slurm
-    silent_since: float | None = None
+    silent_since: float | None = None  # time of the first unanswered question; None if the controller answers
     asking_since: float | None = None  # start of a question to the controller that has no answer yet
-    _listed: dict[Key, Task] = field(default_factory=dict)
-    _ended: dict[Key, Task] = field(default_factory=dict)
-    _absent_since: dict[Key, float] = field(default_factory=dict)  # time of the first answer without the task
+    _listed: dict[Key, Task] = field(default_factory=dict)  # tasks in the last output of squeue
+    _ended: dict[Key, Task] = field(default_factory=dict)  # ended tasks from sacct and the log of ended jobs
+    _absent_since: dict[Key, float] = field(default_factory=dict)  # time of squeue's first answer without the task
     _answered_at: float = 0.0  # time of the controller's last answer
     _asked_accounting: bool = False
 
     def refresh(self, expected: Collection[Key]) -> None:
-        """Ask the controller or the accounting one question about all of the `expected` tasks."""
+        """Ask the controller (squeue) or the accounting (sacct) once about all `expected` tasks."""
         unexplained = self.silent_since is not None or any(self.is_unexplained(key) for key in expected)
         if unexplained and self.facts.accounting and not self._asked_accounting:
             self._asked_accounting = True
@@ -201,17 +205,18 @@ class Scheduler:
             self._ask_controller(expected)
 
     def task(self, key: Key) -> Task | None:
-        """Return the latest report of a task; None if there is none yet."""
+        """Return the latest report of a task, or None without a report."""
         if key in self._listed:
             return self._listed[key]
         ended = self._ended.get(key)
-        if ended and (ended.final or self.silent_since is None):  # else it may be queued again
+        # While the controller is silent, a task whose end is not final may be in the queue again.
+        if ended and (ended.final or self.silent_since is None):
             return ended
         is_lost = key in self._absent_since and self._answered_at - self._absent_since[key] >= _LOST_AFTER_S
         return Task(*key, JobEnd.LOST, "", "", "", "") if is_lost else None
 
     def is_unexplained(self, key: Key) -> bool:
-        """Return whether the controller does not list a task, and no source has said yet how it ended."""
+        """Return whether squeue does not list the task and no other source has reported yet how the task ended."""
         return key in self._absent_since and self.task(key) is None
 
     def _ask_controller(self, expected: Collection[Key]) -> None:
@@ -238,17 +243,19 @@ class Scheduler:
         if text is None:
             return
         self._take_ended(parse_sacct(text), expected)
-        if self.silent_since is not None:  # else the controller is believed: the job may be queued again
+        # If the controller is silent, the accounting replaces squeue's old report. If the controller answers, squeue's
+        # report is right, because the job may be in the queue again.
+        if self.silent_since is not None:
             for key in [key for key in self._listed if key in self._ended and self._ended[key].final]:
                 del self._listed[key]
 
     def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
-        """Keep the last report of each ended task among `wanted`; a requeued task has several reports."""
+        """Store the last report of each ended task in `wanted`; a requeued task has several reports."""
         self._ended.update({task.key: task for task in tasks if task.key in wanted and not task.live})
 
 
 def _read_log_tail(path: os.PathLike[str]) -> str:
-    """Return the last part of a log, which may be large; empty if this user may not read it."""
+    """Return the last 8 MiB of a log, or an empty text if this user may not read the log."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - any path-like
             size = file.seek(0, os.SEEK_END)

@@ -1,1 +1,1 @@
-"""Staging: the files to read from a faster storage are planned from a profile, copied, and measured as cells."""
+"""Staging: plan from a profile which files to copy to a faster storage, copy these files, and measure the gain."""

@@ -1,4 +1,4 @@
-"""Copy the files of a plan to the fast storage, remove the copies, and compare their gain with the prediction."""
+"""Copy the files of a plan to the fast storage, remove the copies, and compare the measured with the predicted gain."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from jobs.judging import stopping
 from jobs.model.record import Record
 from jobs.system import files
 
-_TOLERANCE = 0.1  # share of the bandwidth by which a prediction may be wrong
-_LARGEST_DIFFERENCE = 0.01  # in read bytes, as a share, between two profiles of the same reads
+_TOLERANCE = 0.1  # a prediction counts as right if the bandwidth differs by at most this share
+_LARGEST_DIFFERENCE = 0.01  # two profiles count as the same reads if their bytes differ by at most this share
 
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """The files that a plan copies by the chosen rules."""
+    """The files that a staging plan would copy by the chosen rules."""
 
     folder: Path  # folder of the plan
     plan: StagingPlan
-    files: Mapping[str, Sequence[staged_copies.File]]  # by rule
+    files: Mapping[str, Sequence[staged_copies.File]]  # the files of each rule
 
     @property
     def wanted_files(self) -> list[staged_copies.File]:
-        """Return the sorted files of all rules, without repetition."""
+        """Return the files of all rules, sorted and without duplicates."""
         return sorted(set().union(*self.files.values()))
 
     def __str__(self) -> str:
-        """Return a sentence on the files: their number and size, their source and their target."""
+        """Return a sentence with the number and size of the files, the source folder and the target folder."""
         size_mb = sum(size for _, size, _ in self.wanted_files) / 1e6
         amount = f"{console.count_noun(len(self.wanted_files), 'file')}, {size_mb:,.1f} MB"
         return f"{amount}, of {self.plan['source']} would be copied to {plans.copies_folder(self.plan)}"
 
 
 def copy_request(folder: Path, rules: Sequence[str]) -> CopyRequest:
-    """Return the files that the plan in `folder`, a folder of this user, would copy by these rules."""
+    """Return the files that the plan in `folder` would copy by the rules `rules`; this user must own the folder."""
     plan = _read_own_plan(folder)
     files_by_rule = {rule: [plan["listed"][index] for index in plan["rules"][rule]["files"]] for rule in rules}
     if empty := [rule for rule, rule_files in files_by_rule.items() if not rule_files]:
-        reason = plan["why_not"] or "the capacity holds none of its files"
+        reason = plan["why_not"] or "the capacity is too small for every file"
         raise UsageError(
-            f"the plan stages nothing by the rule {empty[0]}: {reason}", "--rule all copies all files anyway"
+            f"the plan has no file for the rule {empty[0]}: {reason}", "--rule all copies all files anyway"
         )
     return CopyRequest(folder, plan, files_by_rule)
 
 
 def apply_plan(copying: CopyRequest, progress: Progress) -> dict[str, Path]:
-    """Copy the files and write one map per rule; return the paths of the maps by rule."""
+    """Copy the files, and write one map file per rule, which lists the copies; return the path of each rule's map."""
     plan, folder, wanted = copying.plan, copying.folder, copying.wanted_files
     plans.copies_root(Path(plan["root"]))
     source, copies = Path(plan["source"]), plans.copies_folder(plan)
@@ -86,9 +86,9 @@ def apply_plan(copying: CopyRequest, progress: Progress) -> dict[str, Path]:
 
 
 def undo_plan(folder: Path) -> tuple[int, list[Path]]:
-    """Remove the maps and the copies of a plan; return the number of removed copies, and the files that were kept.
+    """Remove the maps and the copies of a plan; return the number of removed copies, and the paths of all other copies.
 
-    A copy is kept unless its original still exists unchanged: otherwise the only copy might be lost.
+    A copy is removed only if the original file still exists unchanged, because otherwise data might be lost.
     """
     plan = _read_own_plan(folder)
     source, copies = Path(plan["source"]), plans.copies_folder(plan)
@@ -101,15 +101,15 @@ def undo_plan(folder: Path) -> tuple[int, list[Path]]:
 
 
 def _read_own_plan(folder: Path) -> StagingPlan:
-    """Return the plan in a folder; raise EnvironmentFaultError if another user may have written it."""
+    """Return the plan in a folder; raise EnvironmentFaultError if another user may have written the plan."""
     plan = plans.load_plan(folder)
     owner = (folder / plans.NAME).lstat().st_uid
     fault = files.reason_to_distrust(folder) or (
-        owner not in (0, os.geteuid()) and f"the plan is {files.user_name(owner)}'s"
+        owner not in (0, os.geteuid()) and f"the plan belongs to user {files.user_name(owner)}"
     )
     if fault:
         raise EnvironmentFaultError(
-            f"{fault}: it is not carried out", "make a plan of your own: python -m campaign stage plan"
+            f"{fault}: the plan is not executed", "make a plan of your own: python -m campaign stage plan"
         )
     return plan
 
@@ -125,30 +125,33 @@ def _locked_copies(copies: Path, source: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class GainOutcome:
-    """The predicted and the measured gain of bandwidth, as shares."""
+    """The predicted and the measured gain of bandwidth, as shares: 0.25 means 25 % more MB/s with the copies."""
 
     predicted: PredictedGain
-    measured: float  # by the medians of the runs
-    low: float  # the slowest run with copies over the fastest run without
-    high: float  # the fastest run with copies over the slowest run without
+    measured: float  # gain by the medians of the runs
+    low: float  # gain of the slowest run with copies relative to the fastest run without copies
+    high: float  # gain of the fastest run with copies relative to the slowest run without copies
 
     @property
     def holds(self) -> bool:
-        """Return whether the bandwidth is within 10 % of the prediction."""
+        """Return whether the measured bandwidth is within 10 % of the predicted bandwidth."""
         return abs((1 + self.measured) / (1 + self.predicted["gain"]) - 1) <= _TOLERANCE
 
 
 def outcomes_of_cells(verdicts: Verdicts, plan: StagingPlan) -> dict[str, GainOutcome]:
-    """Return the outcome per rule: done cells with staged copies, compared with the cell of the plan's profile.
+    """Compare the done cells that read staged copies with the cell of the plan's profile; return the outcome per rule.
 
-    Raises UsageError: no such cell is done, or the plan was not made from a cell.
+    Raise UsageError if no cell with copies is done, or if the plan was not made from a cell of this campaign.
     """
     folder = verdicts.folder
     records = [verdicts.read(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
     cells = {recorded["cell"]["id"]: recorded for recorded in records if recorded}
     origin = cells.get(plan["origin"])
     if origin is None:
-        raise UsageError(f"{folder.root} has no cell {plan['origin']}, the origin of the plan", "plan from a cell")
+        raise UsageError(
+            f"{folder.root} has no cell {plan['origin']}, from which the plan was made",
+            "make a plan from a cell of this campaign: python -m campaign stage plan",
+        )
     done_cells = [recorded for recorded in cells.values() if recorded["status"] == "done" and _rates(recorded)]
     staged = {
         recorded["cell"]["settings"].get("staging"): recorded
@@ -157,14 +160,17 @@ def outcomes_of_cells(verdicts: Verdicts, plan: StagingPlan) -> dict[str, GainOu
     }
     rules = [rule for rule in RULES if rule in staged and plan["rules"][rule]["files"]]
     if not rules or not _rates(origin):
-        raise UsageError("no cell is done with the copies of this plan", "run its cell again with staging=RULE")
+        raise UsageError(
+            "no cell is done with the copies of this plan", "run the cell of the plan again with staging=RULE"
+        )
     return {rule: _outcome(plan, rule, _rates(origin), _rates(staged[rule])) for rule in rules}
 
 
 def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path]) -> dict[str, GainOutcome]:
-    """Return the outcome per rule: profiles of a program that read the copies, compared with the plan's profile.
+    """Compare profiles of a program that read the copies with the plan's profile; return the outcome per rule.
 
-    `folder`: the folder of the plan and its maps. Raises UsageError: a profile has other reads, or no rule's copies.
+    `folder` contains the plan and its maps. Raise UsageError if a profile has other reads than the plan's profile, or
+    if the read copies are not exactly the copies of one rule.
     """
     maps = {rule: staged_copies.load_map(path) for rule in RULES if (path := folder / f"{rule}.json").exists()}
     rates: dict[str, list[float]] = {}
@@ -175,8 +181,9 @@ def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path])
             (rule for rule, map_of_rule in maps.items() if map_of_rule.files.keys() == rows_of_copies.keys()), None
         )
         if rule is None:
-            reason = f"{path} has read {len(rows_of_copies)} copies, and no applied rule has exactly these"
-            raise UsageError(reason, f"read jobs.data.staged_paths(paths, MAP), where MAP is {folder}/RULE.json")
+            reason = f"{path} has read {len(rows_of_copies)} copies, but no applied rule has exactly these files"
+            cure = f"in the program, read the files jobs.data.staged_paths(paths, MAP), where MAP is {folder}/RULE.json"
+            raise UsageError(reason, cure)
         rates.setdefault(rule, []).append(_bytes_of_plan(window, plan, rows_of_copies, path) / 1e6 / window.wall_s)
     return {
         rule: _outcome(plan, rule, [plan["mb_per_s"]], rates_with_copies) for rule, rates_with_copies in rates.items()
@@ -184,7 +191,10 @@ def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path])
 
 
 def _bytes_of_plan(window: Window, plan: StagingPlan, rows_of_copies: Mapping[str, Sequence[int]], path: Path) -> float:
-    """Return the bytes read from the plan's files, originals and copies; raise UsageError for other reads."""
+    """Return the number of bytes read from the plan's files, both originals and copies.
+
+    Raise UsageError if the number differs by more than 1 % from the plan's profile, or if reads came from memory.
+    """
     originals = observed_runs.files_only_read(window, [Path(plan["source"]), Path(plan["called"])])
     rows = [
         row
@@ -194,8 +204,8 @@ def _bytes_of_plan(window: Window, plan: StagingPlan, rows_of_copies: Mapping[st
     ]
     read_bytes = float(window.counters["bytes_read"][rows].sum())
     if abs(read_bytes - plan["read_bytes"]) > _LARGEST_DIFFERENCE * plan["read_bytes"]:
-        expected = f"{plan['origin']} {plan['read_bytes'] / 1e6:,.1f}"
-        reason = f"{path} has read {read_bytes / 1e6:,.1f} MB of the plan's files, {expected}"
+        expected = f"{plan['origin']} has read {plan['read_bytes'] / 1e6:,.1f} MB"
+        reason = f"{path} has read {read_bytes / 1e6:,.1f} MB of the plan's files, but {expected}"
         raise UsageError(reason, "profile the same reads with the copies")
     from_device = [row for row in rows if observed_runs.has_device(Path(window.paths[row]))]
     counted = int(window.counters["bytes_read"][from_device].sum())
@@ -215,12 +225,15 @@ def _outcome(plan: StagingPlan, rule: str, rates_without: Sequence[float], rates
 
 
 def _is_staged_version(recorded: Record, origin: Record) -> bool:
-    """Return whether a cell reads staged copies, and has the settings of the other cell but for that."""
+    """Return whether a cell reads staged copies and otherwise has the same settings as the cell `origin`."""
     settings = dict(recorded["cell"]["settings"])
     return settings.pop("staging", None) is not None and settings == origin["cell"]["settings"]
 
 
 def _rates(recorded: Record) -> list[float]:
-    """Return the MB/s of each valid run that read, over the profiled window if there is one."""
+    """Return the read bandwidth in MB/s of each valid run that read data.
+
+    If a run has a profile, the bandwidth is that of the profiled window.
+    """
     runs: list[Any] = stopping.measured_runs(recorded, "valid")
     return [rate for run in runs if (rate := run.get("profile", run).get("read_mb_per_s"))]

@@ -1,16 +1,18 @@
-"""The cost of reading a file on a storage, and the gain of a run when files move from a slow storage to a fast one.
+"""Estimate the cost of reading a file on a storage, and predict the gain if files move from a slow to a fast storage.
 
-A file costs some seconds per seek (a read that does not begin where the last one ended) and some per byte. If calls
-come one at a time, the time of each file's own calls is known, too. It counts only as far as it repeats in all runs:
-the times of one run would select files that were slow by chance, and predict too large a gain. If several calls
-wait for one storage, a file's time is mostly that of other files. Then only the two costs are used, computed from the
-rate at which files were finished. The costs on a storage for one reader are measured by probes: existing files, or
-new files that are written, read and removed (`measure_costs`, `measure_costs_of_probe_files`).
+The cost of a file has two parts: some seconds per seek and some seconds per byte. A seek is a read that does not begin
+where the previous read ended. If calls run one at a time, the measured time of each file's own calls is used, too. This
+time counts only as far as it repeats in all runs. The times of a single run would select files that were slow by
+chance, and would predict too large a gain. If several calls wait for the same storage, a file's measured time mostly
+depends on other files. Then only the cost per seek and per byte are used, computed from the rate at which files were
+finished. The costs for a single reader are measured with probes. Probes are existing files, or new files that are
+written, read and removed (`measure_costs`, `measure_costs_of_probe_files`).
 
-The gain lies between those of two kinds of storage. If a storage has one queue, each moved file saves its cost
-there. If a storage serves all calls at once, the gain is small: tf.data keeps as many files in progress as it has
-threads, in order, so a file that is read faster still waits for the one before it. How near a storage is to one
-kind follows from how much less a file costs one of several readers than a single one; in doubt the lower gain is used.
+The predicted gain lies between the gains on two extreme kinds of storage. If the slow storage has a single queue, each
+moved file saves its whole cost. If the slow storage serves all calls in parallel, the gain is small. The reason is that
+tf.data takes files in order and keeps as many files in progress as it has threads. So a file that is read faster still
+waits for the previous file. Where a storage lies between the two extremes follows from a ratio: the cost of a file for
+one of several readers, divided by its cost for a single reader. In doubt, the lower gain is used.
 """
 
 from __future__ import annotations
@@ -30,17 +32,18 @@ from campaign.staging.observed_runs import Floats, ObservedRuns, ProfiledRun
 from jobs.store import transfer
 from jobs.system import files, page_cache
 
-ONE_AT_A_TIME = 1.2  # up to this average number of calls in progress, calls count as one after the other
+ONE_AT_A_TIME = 1.2  # up to this average number of calls in progress, calls count as running one at a time
 _FEWEST_GROUPS = 8
 _DRAWS, _SEED = 400, 0
 _LEAST_S = 1e-6
-# A storage counts as parallel if a file costs a single reader (calls ** _PARALLEL) times as much, or more. The value is
-# that of the model of a disk with eight readers, where the simulated gain is right (docs/how-to/staging.md, measured).
+# A storage counts as parallel if a file costs a single reader at least (calls ** _PARALLEL) times as much as it costs
+# one of several readers. The value comes from the model of a disk with eight readers, for which the simulated gain
+# agrees with the measured gain (docs/how-to/staging.md).
 _PARALLEL = 0.3
-_SIMULATED, _WIDEST = 5_000, 4_096  # number of simulated files; most files under way
+_SIMULATED, _WIDEST = 5_000, 4_096  # number of simulated files; largest number of files in progress
 _TAILS = (0.025, 0.975)
 _PROBES, _MOST_BYTES = 48, 256 << 20
-_READ_BYTES = 1 << 20  # bytes per call, as TensorFlow reads
+_READ_BYTES = 1 << 20  # bytes per read call, as in TensorFlow
 _ROUNDS, _PROBE_DRAWS = 3, 100
 
 
@@ -57,7 +60,7 @@ class ReadCost:
 
 
 class PredictedGain(TypedDict):
-    """The predicted gain of a run's bandwidth, as a share, with a 95 % interval (`low` to `high`)."""
+    """The predicted gain of a run's bandwidth, as a share of the old bandwidth; `low` to `high` is a 95 % interval."""
 
     gain: float
     low: float
@@ -65,7 +68,10 @@ class PredictedGain(TypedDict):
 
 
 def fit_cost(seeks: Floats, sizes: Floats, seconds: Floats) -> ReadCost:
-    """Return both costs, fitted by least squares; neither is negative, and their sum equals that of `seconds`."""
+    """Fit the cost per seek and the cost per byte to the measured seconds of files, by least squares.
+
+    Both costs are at least 0, and the costs of all files together equal the sum of `seconds`.
+    """
     rows = np.stack((seeks, sizes), axis=1).astype(float)
     costs, *_ = np.linalg.lstsq(rows, seconds, rcond=None)
     if costs[0] < 0 or costs[1] < 0:
@@ -78,23 +84,23 @@ def fit_cost(seeks: Floats, sizes: Floats, seconds: Floats) -> ReadCost:
 
 @dataclass(frozen=True)
 class SlowStorageCost:
-    """The cost of a profile's files on the slow storage, in a run; arrays have the shape (files,)."""
+    """The cost of reading a profile's files once from the slow storage; the arrays have one element per file."""
 
     cost: ReadCost
     seconds: Floats
     seeks: Floats
     sizes: Floats
     calls_at_once: float = 1.0
-    # Seconds of each file's own calls, waiting included; shape (runs, files). None: one call at a time.
+    # Seconds in each file's own calls including waiting, with the shape (runs, files); None if calls run one at a time.
     waits: Floats | None = None
 
     def remaining(
         self, moved: Any, fast_cost: ReadCost, single_reader_cost: ReadCost | None = None, parallel: float = 1.0
     ) -> float:
-        """Return the share of the time in calls that remains after the files of the mask `moved` have moved.
+        """Return the share of the time in calls that remains after the files in the mask `moved` have moved.
 
-        `fast_cost`: cost on the fast storage; `single_reader_cost`: cost on the slow storage for a single reader (None
-        if the profile has one reader); `parallel`: result of `remaining_in_parallel`.
+        `fast_cost` is the cost on the fast storage. `single_reader_cost` is the cost on the slow storage for a single
+        reader, or None if the profile has a single reader. `parallel` is the result of `remaining_in_parallel`.
         """
         total = float(self.seconds.sum())
         unmoved_s = float(self.seconds[~moved].sum())
@@ -106,7 +112,10 @@ class SlowStorageCost:
         return float((max(unmoved_s, moved_s) / total) ** (1 - power) * parallel**power)
 
     def remaining_in_parallel(self, moved: Any, fast_cost: ReadCost) -> float:
-        """Return the remaining share (see `remaining`) for a slow storage that serves all calls at full speed."""
+        """Return the remaining share (see `remaining`) on a slow storage that serves all calls in parallel.
+
+        The share comes from a simulation of files that are taken in order.
+        """
         if self.waits is None:
             return 1.0
         indices = np.random.default_rng(_SEED).integers(self.waits.size, size=_SIMULATED)
@@ -119,7 +128,10 @@ class SlowStorageCost:
 
 
 def _taken_s(waits: Floats, window: int) -> float:
-    """Return the seconds to take files in order; a file begins when the file `window` places before it was taken."""
+    """Return the seconds to take all files in order, if `window` files are read at the same time.
+
+    The read of a file begins when the program has taken the file that is `window` places earlier.
+    """
     taken_at_s = [0.0] * window
     for wait in waits.tolist():
         taken_at_s.append(max(taken_at_s[-1], taken_at_s[-window] + wait))
@@ -127,7 +139,7 @@ def _taken_s(waits: Floats, window: int) -> float:
 
 
 def slow_storage_cost(observed: ObservedRuns) -> SlowStorageCost:
-    """Return the cost of the files on the slow storage, from the profiled runs."""
+    """Return the cost of the files on the slow storage, estimated from the profiled runs."""
     runs = observed.runs
     seeks, sizes = (np.mean([getattr(run, key) for run in runs], axis=0) for key in ("seeks", "bytes_read"))
     if observed.calls_at_once > ONE_AT_A_TIME:
@@ -150,7 +162,7 @@ def slow_storage_cost(observed: ObservedRuns) -> SlowStorageCost:
 
 
 def _groups(run: ProfiledRun, at_once: float) -> tuple[Floats, Floats, Floats]:
-    """Return seeks, bytes and seconds of groups of files; the files of a group were finished in succession."""
+    """Return the seeks, bytes and seconds of groups of files; a group has files that ended one after the other."""
     order = np.argsort(run.ended_s)
     size = min(max(1, len(order) // _FEWEST_GROUPS), max(4, round(at_once)))
     starts = np.arange(0, len(order) - size + 1, size)
@@ -162,8 +174,8 @@ def _groups(run: ProfiledRun, at_once: float) -> tuple[Floats, Floats, Floats]:
 
 
 def _repeated(own_s: Floats) -> float:
-    """Return the share of the variance between files that is not chance; `own_s`: seconds, shape (runs, files)."""
-    if len(own_s) < 2:  # noqa: PLR2004 - one run cannot repeat itself
+    """Return the share of the variance between files that repeats in all runs; `own_s` has the shape (runs, files)."""
+    if len(own_s) < 2:  # noqa: PLR2004 - a single run shows no repetition
         return 0.0
     chance = float(own_s.var(axis=0, ddof=1).mean()) / len(own_s)
     between = float(own_s.mean(axis=0).var())
@@ -177,11 +189,12 @@ def predict_gain(
     single_reader_costs: Sequence[ReadCost | None],
     moved: Any,
 ) -> PredictedGain:
-    """Return the predicted gain of a run if the files of the mask `moved` move to the fast storage.
+    """Return the predicted gain of a run if the files in the mask `moved` move to the fast storage.
 
-    `fast_costs`: costs on the fast storage; `single_reader_costs`: costs on the slow storage for a single reader (None
-    if the profile has one reader). The first cost of each list is from all probes, the others from random draws of the
-    probes. The bounds follow from the spread of the runs, of the files' times and of the probes.
+    `fast_costs` are costs on the fast storage. `single_reader_costs` are costs on the slow storage for a single reader,
+    or None if the profile has a single reader. In both lists, the first cost comes from all probes, and the following
+    costs come from random draws of the probes. The bounds `low` and `high` follow from the spread of the runs, of the
+    files' times and of the probes.
     """
     if not moved.any():
         return PredictedGain(gain=0.0, low=0.0, high=0.0)
@@ -189,14 +202,15 @@ def predict_gain(
     wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
 
     def predict_gain(share: float, before: float, after: float, most: float, chance: float = 0.0) -> float:
-        # Chance may save at most half of the remaining time; otherwise a run with few reads left could gain any factor.
+        # Chance may save at most half of the remaining time. Otherwise a run with few remaining reads could seem to
+        # gain any factor.
         saved = min(total_s * (1 - share) + chance, total_s * (1 - share / 2), most)
         return float(before / max(after - saved, _LEAST_S) - 1)
 
     means = wall.mean(), wall.mean(), waited.mean()
     predicted = predict_gain(slow.remaining(moved, fast_costs[0], single_reader_costs[0], parallel), *means)
     own_s = np.array([run.spent_s[moved] * (run.in_calls_s / run.spent_s.sum()) for run in runs])
-    # Standard error of the sum over the files, for the mean of the runs.
+    # The standard error of the files' total time, averaged over the runs.
     chance_s = float((own_s - slow.seconds[moved]).std()) * (own_s.shape[1] / len(runs)) ** 0.5
     rng, drawn_gains = np.random.default_rng(_SEED), []
     for _ in range(_DRAWS):
@@ -216,7 +230,8 @@ def predict_gain(
             )
         )
     bounds = [predicted, *np.quantile(drawn_gains, _TAILS).tolist()]
-    if single_reader_costs[0] is not None:  # the two extremes: a storage with one queue, and one without
+    if single_reader_costs[0] is not None:
+        # Add the gains on the two extreme kinds of storage: a storage with a single queue, and a parallel storage.
         bounds += [
             predict_gain(slow.remaining(moved, fast_costs[0], slow.cost), *means),
             predict_gain(parallel, *means),
@@ -225,7 +240,10 @@ def predict_gain(
 
 
 def measure_costs_of_probe_files(folder: Path, sizes: Floats) -> list[ReadCost]:
-    """Return the costs of new files of these sizes in `folder`: first from all probes, then from draws of probes."""
+    """Measure the costs of reading new probe files in `folder`, whose sizes follow the distribution of `sizes`.
+
+    The first returned cost comes from all probes, and the following costs come from random draws of the probes.
+    """
     probe_sizes = np.quantile(sizes, (np.arange(_PROBES) + 0.5) / _PROBES).astype(int)
     probe_sizes = np.minimum(probe_sizes, _MOST_BYTES // _PROBES)
     with _probe_files(folder, np.random.default_rng(_SEED).permutation(probe_sizes).tolist()) as paths:
@@ -233,9 +251,10 @@ def measure_costs_of_probe_files(folder: Path, sizes: Floats) -> list[ReadCost]:
 
 
 def measure_costs(paths: Sequence[Path]) -> list[ReadCost]:
-    """Return the costs of cold files for one reader: first from all files, then from random draws of the files.
+    """Measure the costs of reading files for a single reader; the files are dropped from the page cache first.
 
-    The median of three reads of a file counts, so that a disturbance of one read does not.
+    The first returned cost comes from all files, and the following costs come from random draws of the files. A file is
+    read three times and the median counts, so that a single disturbed read has no influence.
     """
     rounds = []
     for _ in range(_ROUNDS):
@@ -248,16 +267,16 @@ def measure_costs(paths: Sequence[Path]) -> list[ReadCost]:
 
 
 def sample_to_probe(number: int) -> list[int]:
-    """Return the indices, in random order and without repetition, of the files to probe among `number` files."""
+    """Choose at random which of `number` files are probed, and return the indices of at most 48 files."""
     return list(np.random.default_rng(_SEED).permutation(number)[:_PROBES].tolist())
 
 
 @contextmanager
 def _probe_files(folder: Path, sizes: Sequence[int]) -> Iterator[list[Path]]:
-    """Yield the paths of new files of random bytes that are on the storage; the files are removed at the end."""
+    """Write new files of random bytes to the storage, yield the paths of the files, and remove the files at the end."""
     probe_folder = folder / ".probe"
     with FileLock(folder / ".tfio-lock"):
-        if probe_folder.exists():  # left by an interrupted probe
+        if probe_folder.exists():  # an interrupted command did not remove its probe files
             files.remove_tree(probe_folder)
         files.make_folder(probe_folder)
         try:
@@ -272,7 +291,7 @@ def _probe_files(folder: Path, sizes: Sequence[int]) -> Iterator[list[Path]]:
 
 
 def _time_read(path: Path) -> tuple[int, float]:
-    """Return the bytes of a file and the seconds to open it and read it to its end."""
+    """Return the size of a file in bytes, and the seconds to open the file and to read the whole file."""
     buffer, offset = bytearray(_READ_BYTES), 0
     began = time.perf_counter()
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The observations of a profile per file: number of seeks, bytes read, seconds in its calls."""
+"""Read a profile, and return for each file the number of seeks, the bytes read and the seconds in its calls."""
 
 from __future__ import annotations
 
@@ -23,56 +23,61 @@ from jobs.profiler import saved_profiles
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-COLD_FROM = 0.9  # if the storage gave at least this share of the read bytes, all reads count as cold
-# Rough time of a read from memory: it is used only to sort files by their time relative to it.
+COLD_FROM = 0.9  # if the storage delivered at least this share of the read bytes, all reads count as cold
+# A rough time to read a file from memory. Files are sorted by the ratio of their measured time to this time.
 _MEMORY_FILE_S, _MEMORY_BYTE_S = 50e-6, 0.5e-9
 
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """The observations of one profiled run; arrays have the shape (files,)."""
+    """The times and counters of one profiled run; the arrays have one element per file."""
 
     wall_s: float
-    waited_s: float  # part of `wall_s` in which it waited for its input: staging can save no more
-    in_calls_s: float  # part of `wall_s` with a call in progress
-    seeks: Floats  # reads that do not begin where the last one ended
+    waited_s: float  # part of `wall_s` in which the run waited for its input; staging cannot save more than this time
+    in_calls_s: float  # part of `wall_s` in which at least one call was in progress
+    seeks: Floats  # number of reads that do not begin where the previous read ended
     bytes_read: Floats
-    spent_s: Floats  # in open, read and close
-    ended_s: Floats  # when the last read ended, from the start of the window
+    spent_s: Floats  # seconds in the open, read and close calls of the file
+    ended_s: Floats  # end of the last read, in seconds since the start of the window
 
 
 @dataclass(frozen=True)
 class FilesFromMemory:
-    """The files that a profile read from the page cache; their times say nothing about the storage.
+    """The files that a program read from the page cache; the times of such files say nothing about the storage.
 
-    Which files these are is inferred: the ones that took least time for their size.
+    These files are inferred: they are the files with the shortest time relative to their size.
     """
 
     files: int
     bytes: int
     sure_bytes: int  # a certain lower bound, because the kernel counts the bytes that it fetched for the process
-    apart: float  # time over size of the fastest other file, over that of the slowest of these files; 0: no such file
+    # A ratio of two relative times (time over size): the fastest file from the storage, divided by the slowest file
+    # from memory. 0 if no file came from memory.
+    apart: float
 
 
 @dataclass(frozen=True)
 class ObservedRuns:
-    """The observed runs over the same files of a folder."""
+    """One or more profiled runs that read the same files of a folder."""
 
     source: Path
-    names: Sequence[str]  # relative to `source`, sorted
+    names: Sequence[str]  # sorted paths of the files, relative to `source`
     runs: Sequence[ProfiledRun]
-    origin: str  # cell or path of the profile
-    called: Path | None = None  # the program's name for `source`
-    from_memory: FilesFromMemory | None = None  # files that are not in `names`; None: unknown
+    origin: str  # cell id, or path of the profile
+    called: Path | None = None  # the name that the program used for `source`
+    from_memory: FilesFromMemory | None = None  # the files that came from memory, which `names` omits; None: unknown
 
     @property
     def calls_at_once(self) -> float:
-        """Return the average number of calls in progress while there is any."""
+        """Return the average number of calls in progress, over the time in which any call is in progress."""
         return float(np.mean([run.spent_s.sum() / run.in_calls_s for run in self.runs]))
 
 
 def read_complete_window(path: Path) -> Window:
-    """Return the window in a profile of this project or Darshan; raise UsageError if it is unreadable or incomplete."""
+    """Return the profiled window in a profile of this project or of Darshan.
+
+    Raise UsageError if the profile is unreadable or incomplete.
+    """
     try:
         window = saved_profiles.read_profile(path)
     except JobError as error:
@@ -82,9 +87,9 @@ def read_complete_window(path: Path) -> Window:
 
 
 def observe_profile(path: Path, source: Path) -> ObservedRuns:
-    """Return the observations in a profile of any program, on the files below `source` that came from the storage.
+    """Read a profile of any program; return the counters of the files below `source` that came from the storage.
 
-    Raises UsageError if the program read no file below `source`, or read all of them from memory.
+    Raise UsageError if the program read no file below `source`, or if all these files came from memory.
     """
     window = read_complete_window(path)
     observed = _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())
@@ -115,13 +120,16 @@ def from_memory_error(path: Path, device_bytes: int, read_bytes: int) -> UsageEr
     """Return the error for a profile whose reads came from memory."""
     return UsageError(
         f"{path}: at least {(read_bytes - device_bytes) / 1e6:,.1f} of {read_bytes / 1e6:,.1f} MB came from memory, by"
-        " the kernel's count, so it says nothing about the storage",
-        "profile a run that reads from the storage: as root, `echo 1 > /proc/sys/vm/drop_caches` before it",
+        " the kernel's count, so the profile says nothing about the storage",
+        "profile a run that reads from the storage: before the run, as root, `echo 1 > /proc/sys/vm/drop_caches`",
     )
 
 
 def _read_from_memory(bytes_read: Floats, slowness: Floats, device_bytes: int) -> Any:
-    """Return the mask of the files read from memory: the fastest, up to the bytes that the storage did not give."""
+    """Return the mask of the files that came from memory.
+
+    These are the fastest files; together they have the bytes that the storage did not deliver.
+    """
     order = np.argsort(-slowness, kind="stable")
     fetched = device_bytes if device_bytes > (1 - COLD_FROM) * bytes_read.sum() else -1
     memory = np.full(len(bytes_read), fetched < COLD_FROM * bytes_read.sum())
@@ -130,16 +138,19 @@ def _read_from_memory(bytes_read: Floats, slowness: Floats, device_bytes: int) -
 
 
 def has_device(path: Path) -> bool:
-    """Return whether the kernel counts the bytes fetched for a file exactly: not on Lustre, FUSE, btrfs, tmpfs."""
+    """Return whether the file is on a block device, so that the kernel counts the bytes that it fetches exactly.
+
+    The value is False for files on Lustre, FUSE, btrfs and tmpfs.
+    """
     return os.major(path.stat().st_dev) != 0
 
 
 def observe_cell(folder: CampaignFolder, recorded: Record) -> ObservedRuns:
-    """Return the observations in the profiles of a cell's valid measured runs."""
+    """Read the profiles of a cell's valid measured runs, and return the counters per file."""
     cell_folder = folder.cell(recorded["cell"]["id"])
     try:
         windows = [
-            # The window, and the seconds in which the run waited for its input.
+            # The profiled window, and the seconds in which the run waited for its input.
             (
                 posix_window.read_window(cell_folder / Path(str(run["profile"]["file"])).name),
                 run.get("load_s") or run["wall_s"],
@@ -153,7 +164,7 @@ def observe_cell(folder: CampaignFolder, recorded: Record) -> ObservedRuns:
 
 
 def profiled_records(verdicts: Verdicts) -> dict[str, Record]:
-    """Return the records, by cell id, of cells that have a valid profiled run and read no staged copies."""
+    """Return the records, by cell id, of all cells that have a valid profiled run and do not read staged copies."""
     records = (verdicts.read(path)[0] for path in sorted(verdicts.folder.records.glob("*/record.json")))
     return {record["cell"]["id"]: record for record in records if record and _is_profiled(record)}
 
@@ -167,7 +178,7 @@ def _is_profiled(recorded: Record) -> bool:
 def _observed(
     source: Path, windows: Sequence[tuple[Window, float]], origin: str, called: Path | None = None
 ) -> ObservedRuns:
-    """Return the observations on the files below `source`; `called`: the name that the program used for `source`."""
+    """Return the counters of the files below `source`; `called` is the name that the program used for `source`."""
     rows_of_windows = [files_only_read(window, [source, called or source]) for window, _ in windows]
     names = sorted(set().union(*rows_of_windows))
     if not all(rows_of_windows):
@@ -185,13 +196,16 @@ def _observed(
 
 def _require_whole(window: Window, origin: str) -> None:
     if window.wall_s <= 0:
-        raise UsageError(f"{origin} has a window of {window.wall_s:g} s", "plan from a complete profile")
+        raise UsageError(f"{origin} has a window of {window.wall_s:g} s", "make the plan from a complete profile")
     if (blind := window.blind_spot()) and (window.dropped or not window.ended):
-        raise UsageError(f"{origin}: {blind}", "plan from a complete profile")
+        raise UsageError(f"{origin}: {blind}", "make the plan from a complete profile")
 
 
 def files_only_read(window: Window, folders: Collection[Path]) -> dict[str, list[int]]:
-    """Return the rows of counters of each file that was only read, by its name relative to one of the folders."""
+    """Return the rows of `window.counters` for each file below `folders` that the program read but did not write.
+
+    The keys are the paths of the files relative to their folder.
+    """
     prefixes = {f"{folder}/" for folder in folders}
     rows_of: dict[str, list[int]] = {}
     rows = window.counters
@@ -204,7 +218,7 @@ def files_only_read(window: Window, folders: Collection[Path]) -> dict[str, list
 
 
 def _run(window: Window, waited_s: float, rows_by_name: dict[str, list[int]], names: Sequence[str]) -> ProfiledRun:
-    """Return the observations of one run on the files `names`; `rows_by_name`: their rows of counters."""
+    """Return the counters of one run for the files `names`; `rows_by_name` has the rows of `window.counters`."""
     pairs = [(number, row) for number, name in enumerate(names) for row in rows_by_name.get(name, ())]
     file_numbers, rows = np.array(pairs).T
     read_rows = window.counters[rows]
@@ -218,7 +232,7 @@ def _run(window: Window, waited_s: float, rows_by_name: dict[str, list[int]], na
     return ProfiledRun(
         wall_s=window.wall_s,
         waited_s=min(waited_s, window.wall_s),
-        # An upper bound if the profile has no single calls.
+        # If the profile has counters only and no single calls, this value is an upper bound.
         in_calls_s=window.under_way_s(rows) or min(float(spent_s.sum()), window.wall_s),
         seeks=summed(np.maximum(1, read_rows["reads"].astype(float) - read_rows["consec_reads"])),
         bytes_read=summed(read_rows["bytes_read"]),

@@ -1,4 +1,4 @@
-"""Make, save and load a staging plan: the files that each rule copies, the predicted gain, and the advice."""
+"""Make, save and load a staging plan: the files that each rule copies, the predicted gain, and the advised files."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from jobs.system.device import device_of
 SCHEMA = 1
 NAME = "plan.json"
 RULES = ("advised", "smallest", "largest", "all")
-_BLOCK = 4096  # bytes; unit of a file's size on ext4 and XFS
-_LEAST_GAIN = 0.01  # a smaller gain could not be measured
+_BLOCK = 4096  # bytes; a file occupies a multiple of this size on ext4 and XFS
+_LEAST_GAIN = 0.01  # a smaller gain is too small to measure
 
 
 Some = Annotated[float, Meta(gt=0)]
-"""An amount above 0, of which shares can be computed."""
+"""A number above 0, by which other numbers can be divided."""
 
 
 class RuleResult(TypedDict):
-    """The files that one rule moves (indices into `listed`), their bytes, and the predicted gain."""
+    """The files that one rule copies (as indices into `listed`), the size of these files, and the predicted gain."""
 
     files: list[Annotated[int, Meta(ge=0)]]
     bytes: int
@@ -54,21 +54,21 @@ class StagingPlan(TypedDict):
     bytes: Annotated[int, Meta(ge=1)]
     capacity_bytes: int
     calls_at_once: float
-    called: str  # the program's name for `source`
-    read_bytes: Some  # read in a run from the files that can be copied
-    mb_per_s: Some  # `read_bytes` over the whole run
-    waiting: float  # share of the run in which it waited for its input
+    called: str  # the name that the program used for `source`
+    read_bytes: Some  # bytes that a run reads from the files that can be copied
+    mb_per_s: Some  # `read_bytes` divided by the duration of the whole run
+    waiting: float  # share of the run's duration in which the run waited for its input
     slow: dict[str, float]
     fast: dict[str, float]
-    why_not: str | None  # why no copies are advised
-    left_out: int  # files that are links, empty or missing
-    from_memory: dict[str, float] | None  # `FromMemory`; None: unknown
+    why_not: str | None  # the reason why no copies are advised
+    left_out: int  # number of files that cannot be copied, because they are links, empty or missing
+    from_memory: dict[str, float] | None  # the values of `FilesFromMemory`; None: unknown
     listed: list[staged_copies.File]  # the files that can be copied
     rules: dict[str, RuleResult]
 
 
 def make_plan(observed: ObservedRuns, root: Path, capacity_bytes: int) -> StagingPlan:
-    """Measure the fast storage below `root`, and return the plan."""
+    """Measure the costs on the fast storage below `root`, and return a staging plan for the profiled runs."""
     slow = cost.slow_storage_cost(observed)
     identities = [file_identity(observed.source / name) for name in observed.names]
     size = np.array([file_identity[0] if file_identity else 0 for file_identity in identities], float)
@@ -85,7 +85,8 @@ def make_plan(observed: ObservedRuns, root: Path, capacity_bytes: int) -> Stagin
     for rule in RULES:
         moved = movable if rule == "all" else _select_files(rule, size, saved_s, capacity_bytes)
         rules[rule] = _rule(moved, movable, size, cost.predict_gain(observed, slow, fast, single_reader, moved))
-    # With fewer parallel requests on the slow storage, files that are expensive for their size may not be the best.
+    # Moving files also leaves fewer parallel requests on the slow storage. So the files with the highest cost per byte
+    # may not give the largest gain, and the best of the first three rules is advised.
     rules["advised"] = max((rules[rule] for rule in RULES[:3]), key=lambda rule: rule["gain"]["gain"])
     why_not = _why_not(observed, root, rules["advised"])
     if why_not:
@@ -120,7 +121,7 @@ def make_plan(observed: ObservedRuns, root: Path, capacity_bytes: int) -> Stagin
 
 
 def _single_reader_costs(observed: ObservedRuns, movable: Any) -> Sequence[cost.ReadCost | None]:
-    """Return the costs of files for a single reader on the slow storage; None if the profile has a single reader."""
+    """Measure the costs of files on the slow storage for a single reader; ``[None]`` if the profile has one reader."""
     if observed.calls_at_once <= cost.ONE_AT_A_TIME:
         return [None]
     names = [observed.names[index] for index in np.flatnonzero(movable).tolist()]
@@ -128,7 +129,10 @@ def _single_reader_costs(observed: ObservedRuns, movable: Any) -> Sequence[cost.
 
 
 def _select_files(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int) -> Any:
-    """Return the mask of the files that a rule moves: in the rule's order, each file that still fits."""
+    """Return the mask of the files that a rule copies.
+
+    The files are tried in the order of the rule, and a file is chosen if it still fits into the capacity.
+    """
     size_on_disk, free_bytes = -(-size // _BLOCK) * _BLOCK, float(capacity_bytes)
     sort_key = {"advised": -saved_s / np.maximum(size, 1), "smallest": size, "largest": -size}[rule]
     is_candidate = (size > 0) & ((saved_s > 0) | (rule != "advised"))
@@ -149,52 +153,60 @@ def _rule(moved: Any, movable: Any, size: Floats, gain: cost.PredictedGain) -> R
 
 
 def _why_not(observed: ObservedRuns, root: Path, advised: RuleResult) -> str | None:
-    """Return why no copies are advised; None if the rule `advised` gains something."""
+    """Return the reason why no copies are advised, or None if the rule `advised` has a measurable gain."""
     device = device_of(root)
     if root.stat().st_dev == observed.source.stat().st_dev or (device and device == device_of(observed.source)):
         return f"{root} is on the same storage as the files"
     if not advised["files"]:
-        return f"no file is read faster from {root} than from its own storage, or the capacity holds none"
+        return f"no file is read faster from {root} than from its own storage, or the capacity is too small"
     gain = advised["gain"]
     if gain["low"] <= 0 or gain["gain"] < _LEAST_GAIN:
-        return f"a gain of {gain['gain']:.1%} ({gain['low']:.1%} to {gain['high']:.1%}) cannot be told from none"
+        return f"a gain of {gain['gain']:.1%} ({gain['low']:.1%} to {gain['high']:.1%}) is too small to be certain"
     return None
 
 
 def copies_folder(plan: StagingPlan) -> Path:
-    """Return the folder for the copies of a plan (one per folder of originals), which may not exist yet."""
+    """Return the folder for the copies of a plan; each folder of original files has its own folder of copies.
+
+    The folder may not exist yet.
+    """
     return roots.own_path(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
 
 
 def copies_root(root: Path) -> Path:
-    """Return our folder below the root of the fast storage; it is created if missing."""
+    """Return this user's folder for copies below the root of the fast storage; create the folder if it is missing."""
     try:
         return roots.own_folder(root, COPIES)
     except EnvironmentFaultError as error:
-        raise EnvironmentFaultError(error.message, "--fast gives another place") from error
+        raise EnvironmentFaultError(error.message, "choose another folder with --fast") from error
 
 
 def save_plan(folder: Path, plan: StagingPlan) -> None:
-    """Write ``plan.json``."""
+    """Write a staging plan to ``plan.json`` in a folder."""
     files.make_folder(folder, exist_ok=True, parents=True)
     files.write_json(folder / NAME, plan, indent=None)
 
 
 def load_plan(folder: Path) -> StagingPlan:
-    """Return the plan in ``plan.json``; all its names are checked to be below the folder of originals."""
+    """Return the plan in ``plan.json``; raise an error if a file name leads out of the folder of original files."""
     try:
         plan = reading.read_json(folder / NAME, StagingPlan, SCHEMA)
         if fault := _fault(plan):
-            raise ValueError(fault)  # noqa: TRY301 - reported as other damage
+            raise ValueError(fault)  # noqa: TRY301 - reported like any other damage of the file
     except FileNotFoundError as error:
-        raise UsageError(f"no plan in {folder}", "python -m campaign stage plan … makes one") from error
+        raise UsageError(f"there is no plan in {folder}", "python -m campaign stage plan … makes a plan") from error
     except (ValueError, reading.NewerFileError) as error:
-        raise EnvironmentFaultError(f"{folder / NAME} is damaged: {error}", "plan again") from error
+        raise EnvironmentFaultError(
+            f"{folder / NAME} is damaged: {error}", "make the plan again: python -m campaign stage plan …"
+        ) from error
     return {**plan, "listed": [(*row,) for row in plan["listed"]]}
 
 
 def _fault(plan: StagingPlan) -> str:
-    """Return a sentence on a damaged plan: a rule or a file is missing, or a name leads elsewhere; empty if intact."""
+    """Return what is wrong with a damaged plan, or an empty text.
+
+    A plan is damaged if a rule or a file is missing, or if a file name leads out of the folder of original files.
+    """
     listed, rules = plan["listed"], plan["rules"]
     if missing := [rule for rule in RULES if rule not in rules]:
         return f"the rule {missing[0]} is missing"

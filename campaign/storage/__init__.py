@@ -1,1 +1,1 @@
-"""A campaign's data on storages: datasets, baseline files, locks, folders for snapshots."""
+"""Manage what campaigns keep on storages: datasets, files of baselines, locks, and folders for snapshots."""

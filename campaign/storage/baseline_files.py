@@ -1,4 +1,4 @@
-"""Make, check and remove the files of baselines, and find the engine that reads or writes them."""
+"""Make, check and remove the files of baselines, and find the engine that reads or writes these files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def prepare_file(
     images: tuple[Path, Manifest] | None,
     progress: Progress,
 ) -> Data:
-    """Return the facts on a baseline's file. A file to read is made; for a file to write, the free space is checked.
+    """Prepare the file of a baseline, and return its path, size and block size.
 
-    `images`: folder and manifest of the dataset whose mean file size is the block size, if any. A read costs a seek and
-    its bytes, so blocks of the mean size cost as much as the files; blocks of the median size would cost less.
+    A file to read is made if it is missing. For a file to write, the free space is checked. `images` are the folder and
+    the manifest of a dataset, or None. The mean size of the dataset's files becomes the block size. The cost of a read
+    has a part per seek and a part per byte, so blocks of the mean size cost as much as the files.
     """
     folder = own_folder(root, f"{datafile.FOLDER}{layout.suffix}")
     if layout.is_requested:
@@ -50,7 +51,10 @@ def prepare_file(
 
 
 def require_possible(settings: Settings, root: Path) -> None:
-    """Raise DatasetError if there is no room for a baseline's file that is written or does not exist yet."""
+    """Raise DatasetError if the storage has too little free space for a baseline's file.
+
+    An existing file to read needs no further space.
+    """
     layout = lustre.StripeLayout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
     folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
     size = baseline.file_bytes(settings)
@@ -60,14 +64,15 @@ def require_possible(settings: Settings, root: Path) -> None:
 
 
 def has_file(settings: Settings) -> bool:
-    """Return whether a benchmark reads or writes a file of ours."""
+    """Return whether a benchmark reads or writes a file that the campaign makes, as a baseline does."""
     return registry.benchmark_of(settings).data == "file"
 
 
 def engine_here(settings: Settings) -> str | None:
-    """Return the engine of a baseline on this machine; all its runs must use the same one.
+    """Return the name of the engine that a baseline uses on this machine; all runs of a cell must use the same engine.
 
-    None for other cells, and if the engine is missing: then the run fails with that reason.
+    Return None if the cell is no baseline, or if the engine is missing. Without an engine, the run itself fails later
+    and reports the missing engine.
     """
     with suppress(EngineError):
         return baseline.engine_name(settings) if has_file(settings) else None
@@ -80,14 +85,14 @@ def require_engine(settings: Settings) -> None:
         if has_file(settings):
             baseline.engine_name(settings)
     except EngineError as error:
-        hint = "install or load it; benchmark.engine=builtin needs no other program"
+        hint = "install the engine or load its module; benchmark.engine=builtin needs no other program"
         raise EnvironmentFaultError(str(error), hint) from error
 
 
 def file_request(item: WorkItem, raw: Path) -> FileRequest | None:
-    """Return the file that a baseline's run reads or writes, with sizes; None if the cell is no baseline.
+    """Return the file that a baseline's run reads or writes, with its sizes, or None if the cell is no baseline.
 
-    `raw`: where the engine's own output is kept.
+    `raw` is the path for the engine's own output.
     """
     if not has_file(item["settings"]):
         return None
@@ -98,7 +103,10 @@ def file_request(item: WorkItem, raw: Path) -> FileRequest | None:
 
 @contextmanager
 def remove_written_file(item: WorkItem) -> Iterator[None]:
-    """Remove the file that a run has written, at the end of the block; in an object store the next run removes it."""
+    """Remove the file that a baseline's run has written when the ``with`` block ends.
+
+    In an object store, the next run removes the object instead.
+    """
     try:
         yield
     finally:
@@ -109,12 +117,15 @@ def remove_written_file(item: WorkItem) -> Iterator[None]:
 
 
 def leftover_file(recorded: Record) -> list[Path]:
-    """Return the file that an interrupted run of a cell has left behind, if any; the next run removes it."""
+    """Return the file that an interrupted run of a cell has left on the storage, or an empty list.
+
+    The next run removes such a file.
+    """
     data = recorded.get("dataset") or {}
     file = Path(data.get("folder", "/nowhere")) / _written_name(recorded["cell"])
     return [file] if file.is_file() else []
 
 
 def _written_name(cell: RecordedCell | WorkItem) -> str:
-    """Return the name of the file that a cell's runs write: the same for all runs, so that each replaces the last."""
+    """Return the name of the file that a cell's runs write; all runs use one name, so a run replaces the old file."""
     return f"written-{cell['id']}.bin"

@@ -1,4 +1,7 @@
-"""Checkpoint targets: each cell has its own folder of snapshots below the root of each storage of its target."""
+"""Find the folders to which cells save snapshots; a checkpoint target has one or two storages.
+
+A cell has its own snapshot folder below the root of each storage of its checkpoint target.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from jobs.system.device import Mount, mount_of
 
 
 def target_roots(settings: Settings) -> list[str]:
-    """Return the absolute roots of a checkpoint target; a relative one is below the campaign's current folder."""
+    """Return the absolute roots of a checkpoint target's storages; a relative root is below the current folder."""
     return [
         root if "://" in (root := storage["root"]) else str(Path(root).expanduser().resolve())
         for storage in target_storages(settings).values()
@@ -37,12 +40,12 @@ def target_roots(settings: Settings) -> list[str]:
 
 
 def target_storages(settings: Settings) -> dict[str, Node]:
-    """Return the storages of a checkpoint target by role; empty for a baseline."""
+    """Return the storages of a checkpoint target by role (``fast``, ``slow`` or ``only``); empty for a baseline."""
     return storages_by_role(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
 def require_storages(settings: Settings) -> None:
-    """Raise EnvironmentFaultError if a storage of the target is missing; a relative root is created."""
+    """Raise EnvironmentFaultError if a storage of the checkpoint target is missing; create a relative root."""
     for role, storage in target_storages(settings).items():
         if "://" in storage["root"]:
             try:
@@ -54,14 +57,15 @@ def require_storages(settings: Settings) -> None:
 
 
 def settings_key(role: str) -> str:
-    """Return the settings key of a checkpoint target's storage with a role."""
+    """Return the settings key of the checkpoint storage with a role, for example ``checkpoint.fast``."""
     return "checkpoint" if role == ONLY else f"checkpoint.{role}"
 
 
 def used_paths(item: WorkItem) -> Sequence[str]:
-    """Return the paths that a cell of a work list uses: its data, their staged copies, its checkpoint target's roots.
+    """Return the paths that a cell of a work list uses: its data, the staged copies, and the checkpoint roots.
 
-    Objects have the path of the disk that ``storage.device`` names; without it they have no path on this machine.
+    For data in an object store, the path is the disk that ``storage.device`` names. Without ``storage.device``, such
+    data have no path on this machine.
     """
     data, settings = item["dataset"], item["settings"]
     path = data.get("disk", "") if "://" in data["path"] else data.get("folder", data["path"])
@@ -78,13 +82,16 @@ def _copies(item: WorkItem) -> list[str]:
 
 
 def moved_path_sentence(item: WorkItem) -> str | None:
-    """Return a sentence if a path is not on the storage of this worker's first run (a mount has gone); else None."""
+    """Return an error message if a path of the cell is now on another mount than at this worker's first run.
+
+    Return None if all paths are on the same mounts as before.
+    """
     for root in used_paths(item):
         first, present = _first_mount(root), mount_of(Path(root))
         if (first.point, first.source) != (present.point, present.source):
             return (
-                f"{root} was on {first.source} (mounted at {first.point}) when this began and is on {present.source}"
-                " now; mount it again, and the same command continues"
+                f"{root} was on {first.source} (mounted at {first.point}) when the worker started, but is on"
+                f" {present.source} now; mount {first.source} again and repeat the command"
             )
     return None
 
@@ -95,14 +102,14 @@ def _first_mount(root: str) -> Mount:
 
 
 def target_locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
-    """Return the locks of the staged copies and checkpoint targets of a cell, without the lock of its dataset."""
+    """Return the lock files for a cell's staged copies and checkpoint storages, without the lock of its dataset."""
     paths = [lock_path(Path(root), folder.root) for root in (*_copies(item), *_folders(item["targets"]))]
     paths += [bucket_lock(storage_of(root), item["access"], folder) for root in item["targets"] if "://" in root]
     return [lock for lock in paths if str(lock) != item["dataset"]["lock"]]
 
 
 def leftover_folders(recorded: Record) -> list[Path]:
-    """Return the folders of snapshots that an interrupted run of a cell has left behind; the next run removes them."""
+    """Return the folders with snapshots that an interrupted run of a cell has left; the next run removes them."""
     return [folder for folder in _snapshot_folders(recorded) if folder.is_dir()]
 
 
@@ -113,17 +120,18 @@ def _snapshot_folders(recorded: Record) -> list[Path]:
 
 
 def campaign_id(folder: CampaignFolder, first: str) -> str:
-    """Return the name of a campaign in a bucket, from the token of its first request and its folder.
+    """Return the name of a campaign in a bucket, computed from the token `first` of its first request and its folder.
 
-    Both are needed: other machines have the same paths, and a copied folder has the same token.
+    The folder alone is not unique, because other machines have the same paths. The token alone is not unique either,
+    because a copied campaign folder has the same token.
     """
     return hashlib.sha256(f"{first} {folder.root}".encode()).hexdigest()[:12]
 
 
 def leftover_objects(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
-    """Yield one sentence per cell of which an interrupted run left snapshots in a bucket.
+    """Yield one sentence for each cell whose interrupted run has left snapshots in a bucket.
 
-    Each bucket is listed once, with the credentials of the present user.
+    The objects of a bucket are listed once, with the credentials of the present user.
     """
     records_by_root: dict[str, list[Record]] = {}
     for record in recorded:
@@ -136,7 +144,7 @@ def leftover_objects(recorded: Sequence[Record], campaign: str) -> Iterator[str]
             listed = Client({**storage_of(address), **IMPATIENT}).listed()
             objects_by_cell = Counter(stored.key.partition("/")[0] for stored in listed)
         except JobError as error:
-            yield f"warning: whether a run that was cut left snapshots in {address} cannot be seen: {error}"
+            yield f"warning: cannot list the snapshots of interrupted runs in {address}: {error}"
             continue
         for record in records:
             if count := objects_by_cell[record["cell"]["id"]]:
@@ -145,16 +153,16 @@ def leftover_objects(recorded: Sequence[Record], campaign: str) -> Iterator[str]
 
 def _describe_left_objects(recorded: Record, address: str, objects: int) -> str:
     fast = next(iter(_snapshot_folders(recorded)), Path("FAST"))
-    sentence = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
+    sentence = f"an interrupted run has left snapshots in {address} ({objects} objects):"
     flags = [] if fast.is_dir() else ["--gone"]
     command = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", *flags, str(fast), address])
-    return f"{sentence} the next run of its cell removes them, or: {command}"
+    return f"{sentence} the next run of the cell removes the snapshots, or: {command}"
 
 
 def snapshot_request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
-    """Return the folders for the snapshots of a run (`run_snapshots.open_target`); None if it saves none.
+    """Return the folders for the snapshots of a run (`run_snapshots.open_target`), or None if the run saves none.
 
-    In a bucket, which has no locks, each campaign has a prefix of its own (`campaign_id`).
+    A bucket has no locks, so each campaign has its own prefix in a bucket (`campaign_id`).
     """
     if not item["targets"]:
         return None

@@ -27,7 +27,7 @@ from jobs.model.settings import Node, Settings, flat_items
 from jobs.system import files, lustre
 
 FOLDER = "datasets"
-"""The folder of made datasets below a storage's root."""
+"""The name of the folder below a storage's root in which the campaign makes datasets."""
 
 
 def prepare_datasets(
@@ -38,11 +38,11 @@ def prepare_datasets(
     redo: bool,
     processes: int | None = None,
 ) -> dict[str, Data]:
-    """Return the data of each entry by cell id, after making or checking them.
+    """Make or check the data of all cells, and return the data by cell id.
 
-    Call `require_possible` before. Unless `redo`, a cell must have the same data as its earlier runs. Begun cells and
-    the user's own files come first, because errors are found there quickly. `processes`: number of processes that make
-    data; None: one per processor.
+    Call `require_possible` before. Without `redo`, raise an error if the data of a cell differ from the data of its
+    earlier runs. Cells with earlier runs and cells with the user's own files come first, because their errors are found
+    quickly. `processes` is the number of processes that make data; None means one process per processor.
     """
     by_cell: dict[str, Data] = {}
     prepared: dict[str, Data] = {}
@@ -63,9 +63,10 @@ def prepare_datasets(
 
 
 def require_possible(entries: Sequence[PlannedCell], *, here: bool = False) -> None:
-    """Raise an error if the data of an entry cannot be read or made; nothing is made or written.
+    """Raise an error if the data of a cell cannot be read or made; write no file.
 
-    `here`: the cells run on this machine, not on a node. Objects in a store are checked later, when they are listed.
+    `here` says that the cells run on this machine and not on a compute node. Objects in an object store are checked
+    later, when the objects are listed.
     """
     files_of: dict[str, Data | None] = {}
     for settings in (entry.cell.settings for entry in entries if entry.cell.settings["storage"].get("kind") != "s3"):
@@ -79,7 +80,10 @@ def require_possible(entries: Sequence[PlannedCell], *, here: bool = False) -> N
 
 
 def _count_own_files(settings: Settings) -> Data | None:
-    """Return number and bytes of the user's own files, None for data of ours; raise if they cannot be read."""
+    """Return the number and the total size of the user's own files, or None if the campaign makes the data.
+
+    Raise an error if the files cannot be read.
+    """
     require_folder_on_ranks(settings)
     root = storage_root(settings["storage"], make=False)
     with _errors_with_cures(settings, root):
@@ -93,12 +97,12 @@ def _count_own_files(settings: Settings) -> Data | None:
 
 
 def _makes(settings: Settings) -> tuple[bool, bool]:
-    """Return whether a cell needs a baseline's file, and whether it needs a made data set; for sorting."""
+    """Return a sort key: whether the campaign makes a baseline's file, and whether it makes a data set."""
     return baseline_files.has_file(settings), "path" not in settings.get("dataset", {})
 
 
 def data_key(settings: Settings) -> str:
-    """Return a key that is the same for cells that read the same data."""
+    """Return a key that is equal for all cells that read the same data."""
     benchmark = settings["benchmark"]
     baseline = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
@@ -110,23 +114,24 @@ def data_key(settings: Settings) -> str:
 def datasets_for_jobs(
     entries: Sequence[PlannedCell], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
 ) -> dict[str, Data | None]:
-    """Return the data by cell id, after making or checking them; None if a node or a job will do that.
+    """Make or check the data of cells that run in Slurm jobs, and return the data by cell id.
 
-    A node makes or checks data on its own storage, a job the data of the cells in `by_jobs`. Whether earlier runs of a
-    cell may be continued is decided on the node (`campaign.worker.session`).
+    The value is None if the data are not made here. Each node makes or checks data on its own storage, and a job makes
+    the data of the cells in `by_jobs`. The worker on the node decides whether earlier runs of a cell may be continued
+    (`campaign.worker.session`).
     """
     shared = [entry for entry in entries if entry.cell.access["shared"]]
     require_possible(shared)
     entries_here = [entry for entry in shared if entry.cell.id not in by_jobs]
     for storage in [entry.cell.settings["storage"] for entry in entries if entry.cell.id in by_jobs]:
         if "root" in storage:
-            storage_root(storage)  # the root must exist; a relative one is made
+            storage_root(storage)  # raises an error if an absolute root is missing, and creates a relative root
     data = prepare_datasets(entries_here, folder, progress, redo=True, processes=processes)
     return dict.fromkeys((entry.cell.id for entry in entries), None) | data
 
 
 def dataset_on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
-    """Return the data of one cell, after making or checking them on this node, which reads them."""
+    """Make or check the data of one cell on this node, which will read the data, and return their description."""
     data = _dataset(settings, folder, progress, len(os.sched_getaffinity(0)))
     _check_enough(settings, data)
     return data
@@ -138,11 +143,11 @@ def _check_enough(settings: Settings, data: Data) -> None:
 
 
 def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    """Return the data that one cell reads, or a baseline's file, after making or checking them."""
+    """Make or check the files that one cell reads, or the file of a baseline, and return their description."""
     storage, own_folder = settings["storage"], settings.get("dataset", {}).get("path")
     root = storage_root(storage, make=own_folder is None or baseline_files.has_file(settings))
     layout = stripe_layout(storage)
-    # A relative root is the default, `data` in the current folder; the user's own files may lie elsewhere.
+    # A relative root is the default `data` in the current folder, so the user's own files may not be below the root.
     is_below_root = own_folder is None or Path(storage["root"]).is_absolute()
     lock: Data = {"lock": str(lock_path(root, folder.root, own_folder if is_below_root else str(root)))}
     with _errors_with_cures(settings, root):
@@ -171,7 +176,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
 
 @contextmanager
 def _errors_with_cures(settings: Settings, root: Path) -> Iterator[None]:
-    """Turn errors of data sets and of the operating system into an EnvironmentFaultError with a cure."""
+    """Convert a DatasetError or an OSError in the ``with`` block into an EnvironmentFaultError with a cure."""
     try:
         yield
     except DatasetError as error:
@@ -188,7 +193,7 @@ def _errors_with_cures(settings: Settings, root: Path) -> Iterator[None]:
 def _staged(
     settings: Settings, path: Path, listed: manifest.Manifest, folder: CampaignFolder, newest_ns: int
 ) -> tuple[Data, int]:
-    """Return the facts on staged copies that a cell reads, and the latest change (ctime, ns) of any file or copy."""
+    """Return the staged copies that a cell reads, and the latest ctime (ns) of all files and copies."""
     if stage := settings["benchmark"].get("stage"):  # the run makes and removes the copies
         return {"staged": {"root": stage.replace("{rank}", "0")}}, newest_ns
     if "staging" not in settings:
@@ -197,7 +202,7 @@ def _staged(
     staged_map = staged_copies.load_map(map_path)
     copies = [copy for file in listed.files if (copy := staged_map.path_of(path / file.name)) != path / file.name]
     if not copies:
-        raise UsageError(f"{map_path} has no copy of a file in {path}", "plan from a profile of this data set")
+        raise UsageError(f"{map_path} has no copy of a file in {path}", "make the plan from a profile of this data set")
     listing = "".join(sorted(map(str, copies)))
     facts = {
         "map": str(map_path),
@@ -212,13 +217,13 @@ def _staged(
 def _images(
     settings: Settings, root: Path, folder: CampaignFolder, progress: Progress, processes: int
 ) -> tuple[Path, Path, manifest.Manifest]:
-    """Return the folder of the images, which are made if needed, the folder of their manifest, and the manifest."""
+    """Make the images if they are missing; return their folder, the folder of the manifest, and the manifest."""
     dataset = settings["dataset"]
     if "path" not in dataset:
         path, listed = _made_dataset(dataset, root, stripe_layout(settings["storage"]), progress, processes)
         return path, path, listed
     path, listed = manifest.manifest_root(Path(dataset["path"])), _listed(settings)
-    # The user's own folder is never written to: its manifest is kept with the campaign.
+    # The campaign never writes into the user's own folder, so the manifest of that folder is in the campaign folder.
     kind = "/any" * registry.benchmark_of(settings).any_kind or dataset.get("hdf5") or ""
     manifest_folder = folder.manifest(f"{dataset['path']}{kind}{dataset.get('list') or ''}")
     files.write_text(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
@@ -226,12 +231,12 @@ def _images(
 
 
 def stripe_layout(storage: Node) -> lustre.StripeLayout:
-    """Return the stripe layout for files that are made on a storage."""
+    """Return the Lustre stripe layout for new files on a storage."""
     return lustre.StripeLayout(storage["stripe_count"], storage["stripe_size_mib"])
 
 
 def possible_folders(dataset: Node, root: Path, layout: lustre.StripeLayout) -> list[Path]:
-    """Return the folders that may hold a dataset; the last one is used for a new dataset."""
+    """Return the folders that may contain a made dataset; the last folder is used for a new dataset."""
     name = f"{specs.dataset_id(dataset['name'], specs.dataset_spec(dataset))}{layout.suffix}"
     return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
 
@@ -266,28 +271,31 @@ def _made_dataset(
 
 
 def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
-    """Return the latest change (ctime, ns) of files; raise UsageError if one of them is not on the storage.
+    """Return the latest ctime (ns) of the files; raise UsageError if a file is not on the storage.
 
-    A file that changes later is no longer the listed one. For a link its target counts.
+    The ctime is recorded, so that a later change of a file can be found. For a link, the target of the link counts.
     """
     device, newest_ns = device_number(root), 0
     for file in files:
         try:
             status = file.stat()
         except OSError:
-            continue  # the benchmark counts it as unreadable
+            continue  # the benchmark counts unreadable files later
         if status.st_dev != device:
             raise UsageError(
                 f"{file} does not lie on storage {storage} ({root})",
-                "leave out storage=…: it is then the file system of dataset.path; or name that storage yourself:"
-                " storage.name=… storage.root=… with a folder of the same file system",
+                "leave out storage=… to use the file system of dataset.path; or set storage.name=… and storage.root=…"
+                " to a folder on the same file system as the file",
             )
         newest_ns = max(newest_ns, status.st_ctime_ns)
     return newest_ns
 
 
 def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
-    """Return the manifest of an intact dataset; None for a damaged one of another user; raise for a damaged own one."""
+    """Return the manifest of an intact dataset, or None for a damaged dataset of another user.
+
+    Raise DatasetError for a damaged dataset of this user.
+    """
     try:
         listed = manifest.load_manifest(path)
         manifest.verify_files(path, listed)
@@ -300,12 +308,12 @@ def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
 
 
 def _check_same_as_before(entry: PlannedCell, data: Data, folder: CampaignFolder) -> None:
-    """Raise UsageError if a cell's recorded runs had other data, another machine or another TensorFlow."""
+    """Raise UsageError if a cell was measured before with other data, on another machine or with other software."""
     if entry.state in ("planned", "damaged"):
         return
     recorded = record.read_record(folder.record(entry.cell.id))
     if not any(run["status"] == "ended" for run in (recorded or {"runs": []})["runs"]):
-        return  # nothing was measured, for example because the storage was missing
+        return  # no run was measured, for example because the storage was missing
     settings = entry.cell.settings
     copies = data.get("staged", {}).get("root")
     present_provenance = provenance.node_provenance(
@@ -316,5 +324,5 @@ def _check_same_as_before(entry: PlannedCell, data: Data, folder: CampaignFolder
         difference_in_words, key, old_value, new_value = difference
         raise UsageError(
             f"{entry.cell.id} was measured on {difference_in_words} ({key} was {old_value}, is {new_value})",
-            "measure it again with redo=true, or keep both in two folders: campaign_dir=…",
+            "measure the cell again with redo=true, or in another campaign folder: campaign_dir=…",
         )

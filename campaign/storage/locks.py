@@ -19,28 +19,30 @@ from jobs.model.record import Access
 from jobs.system import files
 from jobs.system.device import devices_behind
 
-_MESSAGE_AFTER_S, _RETRY_S = 0.5, 0.05  # wait for a lock before a message about it; time between two tries
+# A process waits this long for a lock before it prints a message, and this long between two tries.
+_MESSAGE_AFTER_S, _RETRY_S = 0.5, 0.05
 _DEVICES = Path("/sys/block")
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
 
 
 class LockProof(TypedDict, total=False):
-    """The proof that a run had a storage for itself: the method, the lock or Slurm's grant, and the wait."""
+    """The proof that no other run used a storage during a run: the method, and the lock or Slurm's licences."""
 
     how: Required[str]  # the method: ``lock``, ``license``, ``singleton`` or ``none``
-    lock: str
-    licenses: str | None
+    lock: str  # path of the lock file
+    licenses: str | None  # licences that Slurm granted to the job
     job_name: str | None
-    waited_s: float
-    also: list[str]  # further locks
+    waited_s: float  # time that the run waited for its locks
+    also: list[str]  # paths of further lock files
 
 
 def lock_path(root: Path, fallback: Path, data: str | None = None) -> Path:
-    """Return the lock file of a storage: in its root or, if nothing may be written there, in the folder `fallback`.
+    """Return the path of the lock file of a storage: in its root, or in the folder `fallback`.
 
-    Nothing may be written into a root that is the user's own folder `data` or is below it. Two names of one root give
-    the same lock.
+    `fallback` is used if the root is not writable. It is also used if the root is the user's own folder `data` or a
+    folder below `data`, because the campaign never writes there. Two different paths of the same root give the same
+    lock file.
     """
     root = root.resolve()
     is_data = data is not None and root.is_relative_to(Path(data).resolve())
@@ -48,32 +50,38 @@ def lock_path(root: Path, fallback: Path, data: str | None = None) -> Path:
 
 
 def device_locks(paths: Iterable[str]) -> list[Path]:
-    """Return the lock files of the devices behind some paths of this node, whatever their roots and file systems.
+    """Return the lock files of the block devices behind some paths of this node.
 
     The lock files are files of the kernel (sysfs), which all users can lock without write permission. A network file
-    system has no device, so its paths have no such lock file.
+    system has no block device, so a path on it has no such lock file.
     """
     names = set()
     for path in paths:
-        with suppress(OSError):  # the path is gone; the run will report it
+        with suppress(OSError):  # the path does not exist any more; the run will report the missing path
             names |= {device.name for device in devices_behind(Path(path))}
     return [_DEVICES / name / "stat" for name in sorted(names)]
 
 
 def lock_method(access: Access, *, slurm: bool) -> str:
-    """Return the method that keeps other runs away from the storage; outside Slurm only ``lock`` or ``none``."""
+    """Return the method that prevents other runs on the storage; outside Slurm this is ``lock`` or ``none``."""
     method = str(access["exclusive"])
     return method if slurm or method == "none" else "lock"
 
 
 def acquire_lock(path: Path, report: Callable[[Wait], None] = lambda _: None) -> AbstractContextManager[object]:
-    """Wait for the lock of a file and take it; return a context that releases it. `report` gets the present holder."""
-    if not path.parent.is_dir():  # FileLock would create it, and a run would measure the disk below the mount point
-        raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
+    """Wait for the lock of a file, take the lock, and return a context that releases the lock.
+
+    During a long wait, `report` is called with the process that holds the lock.
+    """
+    # FileLock would create a missing folder, and then a run would measure the disk below the mount point.
+    if not path.parent.is_dir():
+        raise EnvironmentFaultError(
+            f"the folder {path.parent} is gone", "mount the storage again and repeat the command"
+        )
     try:
         if path.is_relative_to(_DEVICES):
             return _locked_device(path, report)
-        # Other users must be able to take the lock, too. A soft lock would outlive a process that dies.
+        # The mode lets other users take the lock, too. A soft lock would remain after its process has died.
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
             return lock.acquire(timeout=_MESSAGE_AFTER_S)
@@ -82,12 +90,15 @@ def acquire_lock(path: Path, report: Callable[[Wait], None] = lambda _: None) ->
     except OSError as error:
         raise EnvironmentFaultError(
             f"cannot lock {path}: {error.strerror}",
-            "mount it with locks (Lustre: -o flock), or let Slurm do it: storage.exclusive=license or singleton",
+            "mount the storage with locks (Lustre: -o flock), or set storage.exclusive=license or singleton",
         ) from error
 
 
 def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
-    """Wait for the lock of a file of the kernel and take it; return the file, which releases the lock when closed."""
+    """Wait for the lock of a sysfs file of a device, take the lock, and return the open file.
+
+    Closing the file releases the lock.
+    """
     file, silent_until = path.open("rb"), time.monotonic() + _MESSAGE_AFTER_S
     try:
         while not _try_lock(file):
@@ -103,7 +114,7 @@ def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
 
 
 def _try_lock(file: IO[bytes]) -> bool:
-    """Take the lock of a file if it is free; return whether it was."""
+    """Take the lock of a file without waiting; return whether the lock was free."""
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -111,7 +122,7 @@ def _try_lock(file: IO[bytes]) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Return which process of which user holds a lock on this machine, in words (proc_locks(5))."""
+    """Return a phrase with the process and the user that hold a lock on this machine (proc_locks(5))."""
     with suppress(OSError, ValueError, IndexError):
         inode = f":{path.stat().st_ino}"
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
@@ -122,18 +133,18 @@ def _holder(path: Path) -> str:
 
 
 def licence_doubt(proof: LockProof, access: Access) -> str | None:
-    """Return why a proof by licence does not count: Slurm does not show that it granted it; None if it counts."""
+    """Return an error message if Slurm does not show that it granted the licence of the storage, else None."""
     if proof["how"] != "license":
         return None
     granted = _names(proof["licenses"])
     if _names(access["license"]) <= granted:
         return None
-    answer = f"granted {proof['licenses']}" if granted else "does not say what it granted"
-    return f"storage.exclusive=license: Slurm {answer}, and {access['license']} was asked for"
+    answer = f"granted {proof['licenses']}" if granted else "does not say which licences it granted"
+    return f"storage.exclusive=license: Slurm {answer}, but the job needs {access['license']}"
 
 
 def _names(licenses: str | None) -> set[str]:
-    """Return the names in a list of licences in the format of sbatch and scontrol, without the numbers."""
+    """Return the names in a list of licences as sbatch and scontrol write it, without the numbers of licences."""
     return {word.partition(":")[0] for word in _BETWEEN_LICENSES.split(licenses or "")} - {"", "(null)"}
 
 
@@ -145,10 +156,12 @@ def hold_storage(
     also: Sequence[Path] = (),
     report: Callable[[Wait], None] = lambda _: None,
 ) -> Iterator[LockProof]:
-    """Hold the lock of a run's storage, and the locks in `also` (other storages, devices), in a block; yield the proof.
+    """Hold the lock of a run's storage, and the locks in `also`, during the ``with`` block; yield the proof.
 
-    `how`: ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has delayed the `job` until it was
-    alone), or ``none`` (other runs are not kept away). `report` gets the holder of a lock during a wait.
+    `how` is the method. With ``lock``, wait for the lock file `lock`. With ``license`` or ``singleton``, Slurm has
+    already delayed the `job` until no other job used the storage. With ``none``, other runs are not prevented. `also`
+    are the lock files of other storages and of devices. During a wait, `report` is called with the process that holds
+    the lock.
     """
     proof: LockProof = {"how": how}
     if how == "lock":
@@ -157,7 +170,8 @@ def hold_storage(
         proof["licenses"] = job.get("Licenses")
     elif how == "singleton":
         proof["job_name"] = job.get("JobName")
-    paths = sorted({*also, lock} if how == "lock" else {*also})  # sorted, so that two runs never wait for each other
+    # All runs take their locks in sorted order, so that two runs never wait for each other.
+    paths = sorted({*also, lock} if how == "lock" else {*also})
     started_s = time.perf_counter()
     with ExitStack() as locks:
         for file in paths:

@@ -1,7 +1,7 @@
-"""Find the data that campaigns make on storages.
+"""Find the data that campaigns make on storages, and remove such data.
 
-`missing_data` returns the data that cells still lack. `made_folders` finds made data by their markers;
-`remove_made` removes them.
+`missing_data` returns the data that cells still lack. `made_folders` finds the folders that a campaign has made by
+their marker files. `remove_made` removes such a folder.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ from jobs.store.folder import Folder
 from jobs.system import files
 
 _BASELINE_NAME = re.compile(r"\.{0,2}\.tfio-baseline.*|\.?(read-\d+|written-[\w.-]+)\.bin(\..*)?")
-_SOON_S = 1.0  # a lock that is not free within this time counts as held
-_SAMPLE_BYTES = 16 << 20  # random bytes made to estimate the time for a file
+_SOON_S = 1.0  # a lock that is not free within this time counts as in use
+_SAMPLE_BYTES = 16 << 20  # number of random bytes that are made to estimate the time to make a file
 
 
 @dataclass(frozen=True)
 class MadeFolder:
-    """A folder with a marker of ours: a campaign has made it."""
+    """A folder that a campaign has made; the folder has a marker file."""
 
     kind: str  # data set, baseline, staged copies or snapshots
     path: Path
-    root: Path  # root of its storage
+    root: Path  # root of the storage that has the folder
     bytes: int
     files: int
-    made_s: float  # when its marker was written, in seconds since 1970
-    used: bool = False  # whether one of the given campaigns reads it
+    made_s: float  # time at which the marker file was written, in seconds since 1970
+    used: bool = False  # whether one of the given campaigns reads the folder
 
 
 class _Kind(NamedTuple):
     name: str
     folder: str  # below the root of a storage
     marker: str
-    remove: Callable[[Path], str]  # returns the reason if it removes nothing, else ""
+    remove: Callable[[Path], str]  # removes a folder; returns "", or the reason why nothing was removed
 
 
 def made_folders(roots: Collection[Path], used: Collection[Path]) -> list[MadeFolder]:
-    """Return the made folders below the roots of storages, the largest first; `used`: folders that campaigns read.
+    """Return the folders that campaigns have made below the roots of storages, the largest folder first.
 
-    Only folders of this user (or root) with a marker of ours count; no link is followed.
+    Only folders of this user or of root with a campaign's marker file count. No link is followed. `used` are the
+    folders that campaigns read.
     """
     made_folders = [
         made
@@ -74,7 +75,7 @@ def made_folders(roots: Collection[Path], used: Collection[Path]) -> list[MadeFo
 
 
 def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
-    """Yield the folders below a root that may be of a kind (a baseline has one folder per layout)."""
+    """Yield the folders below a root that may be of the kind `kind`; baselines have one folder per stripe layout."""
     for parent in dict.fromkeys((root / kind.folder, own_path(root, kind.folder))):
         with suppress(OSError):
             if kind.name == "baseline":
@@ -85,7 +86,10 @@ def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
 
 
 def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> MadeFolder | None:
-    """Return a folder as made data; None if it has no marker of ours, or if another user may write to it."""
+    """Return the description of a folder that a campaign has made.
+
+    Return None if the folder has no marker file of a campaign, or if another user may write to the folder.
+    """
     with suppress(OSError):
         if files.reason_to_distrust(folder):
             return None
@@ -98,17 +102,18 @@ def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]
 
 
 def remove_made(made: MadeFolder, campaign: Path) -> str:
-    """Remove a made folder and return ""; else return the reason: it is in use, or a file in it is not ours.
+    """Remove a folder that a campaign has made, and return ""; if nothing is removed, return the reason.
 
-    `campaign`: the folder that has the lock of a storage whose root cannot be written.
+    Nothing is removed if the folder is in use, or if a file in it was not made by a campaign. `campaign` is the folder
+    for the lock file of a storage with a read-only root.
     """
     kind = next(kind for kind in _KINDS if kind.name == made.kind)
-    lock = locks.lock_path(made.root, campaign)  # of the storage: a run holds it
+    lock = locks.lock_path(made.root, campaign)  # the lock of the storage, which each run on the storage holds
     try:
         with _try_lock(lock, mode=0o666) if lock.parent.is_dir() else nullcontext():
             return kind.remove(made.path)
     except Timeout as error:
-        return f"{error.lock_file} is locked: a run uses it, or a process is making it"
+        return f"{error.lock_file} is locked: a run uses the data, or a process makes the data now"
     except (JobError, OSError) as error:
         return str(error)
 
@@ -121,7 +126,7 @@ def _remove_dataset(folder: Path) -> str:
     with _try_lock(folder / make.LOCK_NAME):
         try:
             names = {file.name for file in manifest.load_manifest(folder).files}
-        except DatasetError:  # it is half made
+        except DatasetError:  # the data set is incomplete and has no manifest
             names = {name for name in files.folder_tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
         return _remove_own_files(folder, make.MARKER_NAME, lambda name: name in names)
 
@@ -135,33 +140,35 @@ def _remove_copies(folder: Path) -> str:
     source = Path(os.fsdecode(files.read_file(folder / staged_copies.MARKER)))
     with staged_copies.lock_copies(folder, source, _SOON_S):
         _, uncertain = staged_copies.remove_copies(source, folder)
-    return f"{uncertain[0]} is not the copy of an unchanged file" if uncertain else ""
+    return f"{uncertain[0]} is not a copy of an unchanged original file" if uncertain else ""
 
 
 def _remove_snapshots(folder: Path) -> str:
     lease.clear_stores([Folder(folder)], _SOON_S)
-    return f"{folder} has files that are not ours" if folder.exists() else ""
+    return f"{folder} has files that no campaign has made" if folder.exists() else ""
 
 
 def _has_name_of_ours(name: str) -> bool:
-    """Return whether a name is that of a marker, lock, journal, manifest or unfinished file of ours."""
+    """Return whether a campaign uses the file name for a marker, lock, journal, manifest or temporary file."""
     last = name.rpartition("/")[2]
     return last.startswith((".tfio-", "..tfio-")) or name.endswith(files.TEMPORARY) or name == manifest.MANIFEST_NAME
 
 
 def _remove_own_files(folder: Path, marker: str, is_ours: Callable[[str], bool]) -> str:
-    """Remove a folder and return ""; if a file in it is not ours or is a link, remove nothing and return a sentence.
+    """Remove a folder and return "".
 
-    The manifest is removed first, because without it the folder is no data set; the marker is removed last, so that the
-    rest is still found after a kill.
+    If a file in the folder is a link or was not made by a campaign, remove nothing and return an error message. The
+    manifest is removed first, because a folder without a manifest is no data set. The marker file is removed last, so
+    that the remaining files are still found if this process is killed.
     """
     tree = files.folder_tree(folder)
     for name, status in tree.items():
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())
         if not (stat.S_ISDIR(status.st_mode) or (is_own and (_has_name_of_ours(name) or is_ours(name)))):
-            return f"it holds {name}, which is not ours"
+            return f"no campaign has made the file {name} in this folder"
     files.remove(folder / manifest.MANIFEST_NAME, missing_ok=True)
-    for name in sorted(tree.keys() - {marker, manifest.MANIFEST_NAME}, reverse=True):  # a folder after what is in it
+    # In reverse order, the files of a folder come before the folder.
+    for name in sorted(tree.keys() - {marker, manifest.MANIFEST_NAME}, reverse=True):
         if stat.S_ISDIR(tree[name].st_mode):
             files.remove_empty(folder / name)
         else:
@@ -181,20 +188,23 @@ _KINDS = (
 
 @dataclass
 class MissingData:
-    """A missing data set or file: its size, the place where it will be, and the cells that need it."""
+    """A missing data set or file: its size, its future path, and the cells that need it."""
 
-    what: str
-    place: str
+    what: str  # a phrase for messages, for example ``data set demo``
+    place: str  # path or address
     files: int
     bytes: int
-    processor_s: float  # time that one process takes to make it
-    shared: bool = True  # made once for all nodes, not on each node
-    no_room: str = ""  # sentence on missing space on its storage; empty if there is enough, or if that is unknown
+    processor_s: float  # time that a single process needs to make the data
+    shared: bool = True  # True: the data are made once for all nodes; False: they are made on each node
+    no_room: str = ""  # error message if the storage has too little space; empty if it has enough, or if unknown
     cells: set[str] = field(default_factory=set)
 
 
 def missing_data(entries: Sequence[PlannedCell]) -> list[MissingData]:
-    """Return the missing data of these cells; nothing is written. A bucket is asked once per data, for 5 s at most."""
+    """Return the data that the cells lack; write no file.
+
+    The objects of a data set in a bucket are listed once, with a timeout of 5 s.
+    """
     missing_by_key: dict[str, list[MissingData]] = {}
     all_missing: dict[tuple[str, str], MissingData] = {}
     for entry in entries:
@@ -242,7 +252,10 @@ def _missing_dataset(dataset: Node, missing: make.MissingFiles, place: str) -> I
 
 
 def _no_room(root: Path, size: int) -> str:
-    """Return a sentence if a storage has too little space; empty if it has enough, or if that is unknown here."""
+    """Return an error message if a storage has too little space for `size` bytes.
+
+    Return an empty text if the space is enough, or if this machine cannot find out.
+    """
     existing_folder = next(folder for folder in (root, *root.parents) if folder.is_dir())
     with suppress(OSError):
         return files.lack_of_room(existing_folder, size)
@@ -250,7 +263,7 @@ def _no_room(root: Path, size: int) -> str:
 
 
 def _random_s(size: int) -> float:
-    """Return the estimated seconds to make random bytes."""
+    """Return the estimated seconds to make `size` random bytes."""
     began = time.perf_counter()
     os.urandom(_SAMPLE_BYTES)
     return (time.perf_counter() - began) * size / _SAMPLE_BYTES

@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from jobs.objects.client import StoredObject
 
 _FOLDER = "datasets"
-IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # for requests that the campaign can do without
+IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # for requests whose failure does not stop the campaign
 _LOCKS = "~/.cache/tfio-campaign"
 _NO_NAMES = {"", ".", ".."}  # parts of a key that no file can have as a name
 
 
 def prepare_objects(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    """Return the data that a cell reads, after listing or making them; their manifest is kept with the campaign.
+    """List or make the objects that a cell reads, and return their description.
 
-    `processes`: number of processes that make data.
+    The manifest of the objects is written to the campaign folder. `processes` is the number of processes that make
+    data.
     """
     settings, disk = cell.settings, cell.access.get("device")
     lock: Data = {"lock": str(bucket_lock(settings["storage"], cell.access, folder))}
@@ -53,9 +54,10 @@ def prepare_objects(cell: Cell, folder: CampaignFolder, progress: Progress, proc
 
 
 def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
-    """Return the lock file of a bucket, in the home folder: all campaigns of this user share it.
+    """Return the lock file of a bucket; it is in the home folder, so that all campaigns of this user share the lock.
 
-    If it cannot be there, it is in the campaign folder, or with ``storage.exclusive=lock`` an error is raised.
+    If the home folder is not writable, the lock file is in the campaign folder. With ``storage.exclusive=lock``, raise
+    an error instead.
     """
     name = hashlib.sha256(f"{host_and_port(storage['endpoint'])} {storage['bucket']}".encode()).hexdigest()[:10]
     try:
@@ -63,7 +65,7 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
         files.make_folder(folder_of_locks, exist_ok=True, parents=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         if access.get("exclusive") == "lock":
-            fault = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
+            fault = f"storage.exclusive=lock: cannot make the lock file of the bucket in {_LOCKS}: {error}"
             raise EnvironmentFaultError(
                 fault, "make that folder writable, or measure without a lock: storage.exclusive=none"
             ) from error
@@ -72,12 +74,15 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
 
 
 def missing_objects(storage: Node, dataset: Node) -> tuple[make.MissingFiles, str]:
-    """Return the missing part of a dataset in a bucket, and its address; all of it if the bucket does not answer."""
+    """Return the missing files of a dataset in a bucket, and the address of the dataset.
+
+    If the bucket does not answer, all files count as missing.
+    """
     spec, below = _made_below(dataset)
     with suppress(JobError):
         store = _store(Client({**storage, **IMPATIENT}), below)
         return make.missing_files(store, spec, dataset["name"]), str(store)
-    return make.missing_files_of_spec(spec), f"{storage['bucket']}/{below}, unless it is there"
+    return make.missing_files_of_spec(spec), f"{storage['bucket']}/{below}, unless the data set exists already"
 
 
 def _store(client: Client, below: str) -> Bucket:
@@ -117,9 +122,10 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
 
 
 def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
-    """Return the facts on a baseline's object; a missing object to read is made of random bytes, and is not removed.
+    """Prepare the object of a baseline in a bucket, and return its name, size and block size.
 
-    The objects are in a prefix that has our marker or was empty before, so that no object of a user is replaced.
+    A missing object to read is made of random bytes, and remains in the bucket. The objects of baselines have a prefix
+    of their own with a marker object. A prefix with other objects is refused, so no object of a user is replaced.
     """
     benchmark = settings["benchmark"]
     transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)
@@ -151,14 +157,17 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
 
 
 def _listing(listed: Iterable[StoredObject], below: str, url: str, kind: dict[str, Any]) -> manifest.Manifest:
-    """Return the manifest of a user's own objects without the empty ones, which web consoles make for folders.
+    """Return the manifest of a user's own objects without empty objects, which web consoles make for folders.
 
-    `kind`: parameters of the manifest: ``any_kind``, or ``hdf5`` (the data set); empty for images.
+    `kind` are the parameters of the manifest: ``any_kind``, or ``hdf5`` with the name of the data set, or empty for
+    images.
     """
     suffixes = manifest.file_suffixes(kind)
     by_name = {stored.key.removeprefix(f"{below}/"): stored for stored in listed if stored.size}
     names = [name for name in by_name if name.lower().endswith(suffixes) and _NO_NAMES.isdisjoint(name.split("/"))]
     if not names:
-        raise DatasetError(f"no objects in {url} that end in {', '.join(suffixes)}", "see dataset.path, storage.prefix")
+        raise DatasetError(
+            f"no objects in {url} that end in {', '.join(suffixes)}", "correct dataset.path or storage.prefix"
+        )
     sizes, etags = ({name: getattr(by_name[name], key) for name in names} for key in ("size", "etag"))
     return manifest.manifest_of_own_files(kind, sizes, etags)

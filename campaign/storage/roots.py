@@ -1,4 +1,4 @@
-"""Find the root folders of storages on this machine, and our own folders below them."""
+"""Find the root folders of storages on this machine, and the campaign's own folders below a root."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jobs.model.settings import Node, Settings
 from jobs.system import files
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_LOCAL = "local"  # a choice of conf/storage
-_NAME_LENGTH = 28  # characters; with "of_" before it the name stays below the limit of 32
+_LOCAL = "local"  # name of the storage in conf/storage/local.yaml
+_NAME_LENGTH = 28  # characters; with the prefix "of_" the name stays below the limit of 32
 
 
 def path_on_rank(path: str, storage: Node, rank: int) -> str:
-    """Return the path under which a rank of a run sees a path below the root of a storage."""
+    """Return the path that a rank of a run uses for a path below the root of a storage (``storage.node_root``)."""
     pattern = storage.get("node_root")
     if pattern is None or not Path(path).is_relative_to(root := Path(storage["root"]).resolve()):
         return path
@@ -26,23 +26,25 @@ def path_on_rank(path: str, storage: Node, rank: int) -> str:
 
 
 def require_folder_on_ranks(settings: Settings) -> None:
-    """Raise EnvironmentFaultError if a rank of a run has no folder in which it sees its storage."""
+    """Raise EnvironmentFaultError if the folder through which a rank uses the storage is missing."""
     storage = settings["storage"]
     for rank in range(settings.get("nodes", 1)) if storage.get("node_root") else ():
         folder = Path(path_on_rank(str(Path(storage["root"]).resolve()), storage, rank))
         if not folder.is_dir():
             raise EnvironmentFaultError(
                 f"storage {storage['name']}: there is no folder {folder} for rank {rank}",
-                f"as root: python -m campaign testbed up nodes={settings['nodes']}; or fewer nodes=…",
+                f"as root, run `python -m campaign testbed up nodes={settings['nodes']}`; or set a smaller nodes=…",
             )
 
 
 def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
-    """Return name and root of the storage that has a folder.
+    """Return the name and the root of the storage that has a folder.
 
-    It is a storage of the site (`site_roots`, by name) on the same file system; else ``local`` if the folder ``data``
-    is on the same file system; else that file system, with its mount point as root and name. A missing folder counts as
-    ``local``; whoever reads it reports that it is missing.
+    If the root of a storage of the site (`site_roots`, by name) contains the folder, the innermost such storage is
+    returned. Else, if the folder ``data`` is on the same file system, the storage is ``local``. Else a storage of the
+    site on the same file system is returned. If there is none, the storage is the file system itself: its mount point
+    gives the root and the name. A missing folder counts as ``local``, because the reader of the folder reports the
+    error.
     """
     folder, own_root = folder.resolve(), "data"
     device = device_number(folder)
@@ -64,7 +66,7 @@ def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str,
 
 
 def device_number(path: Path) -> int:
-    """Return the device number of the file system of a path; if the path does not exist, of its nearest parent."""
+    """Return the device number of the file system of a path; for a missing path, use the nearest existing parent."""
     path = path.resolve()
     return next(parent for parent in (path, *path.parents) if parent.exists()).stat().st_dev
 
@@ -72,8 +74,9 @@ def device_number(path: Path) -> int:
 def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> Path:
     """Return the root folder of a storage (`key` in the configuration), with all links resolved.
 
-    A relative root is below the current folder and is created if `make`. An absolute root must exist: creating it would
-    use the disk below an empty mount point.
+    A relative root is below the current folder, and is created if `make` is true. An absolute root must exist. To
+    create an absolute root would be wrong, because the folder could be below a mount point whose storage is not
+    mounted.
     """
     root = Path(storage["root"]).expanduser()
     try:
@@ -84,7 +87,7 @@ def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> P
             files.make_folder(root, exist_ok=True, parents=True)
         if not root.is_dir():
             raise EnvironmentFaultError(
-                f"storage {storage['name']}: there is no folder {root}", f"mount it, or set {key}.root=…"
+                f"storage {storage['name']}: there is no folder {root}", f"mount the storage, or set {key}.root=…"
             )
     except OSError as error:
         raise EnvironmentFaultError(
@@ -94,9 +97,10 @@ def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> P
 
 
 def own_path(root: Path, name: str) -> Path:
-    """Return the path of a folder of ours below a root; if others may write to the root, below a folder of this user.
+    """Return the path of the campaign's own folder `name` below a root.
 
-    A folder of ours that exists already keeps its path.
+    If other users may write to the root, the path is below a folder for this user (``tfio-USER``). A folder that exists
+    already and that only this user may write to keeps its path.
     """
     if not (root.is_dir() and root.stat().st_mode & _OTHERS_WRITE) or is_ours(root / name):
         return root / name
@@ -112,9 +116,10 @@ def is_ours(folder: Path) -> bool:
 
 
 def own_folder(root: Path, name: str, key: str = "storage") -> Path:
-    """Return a folder of ours (`own_path`) below a root (`key` in the configuration); it is created if missing.
+    """Create the campaign's own folder (`own_path`) below a root if it is missing, and return its path.
 
-    If the file system refuses that, the process that writes to it later reports the error.
+    `key` is the key of the storage in the configuration. If the file system refuses to create the folder, the process
+    that writes to the folder later reports the error.
     """
     ours = own_path(root, name)
     for folder in (*([ours.parent] if ours.parent != root else []), ours):
@@ -124,5 +129,5 @@ def own_folder(root: Path, name: str, key: str = "storage") -> Path:
         except OSError:
             break
         if fault:
-            raise EnvironmentFaultError(fault, f"{key}.root=… gives another place")
+            raise EnvironmentFaultError(fault, f"set {key}.root=… to another folder")
     return ours

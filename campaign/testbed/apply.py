@@ -1,4 +1,4 @@
-"""Bring a testbed up, take it down, and report its state."""
+"""Bring a testbed of emulated storages up, take it down, and report its state."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from campaign.testbed.steps import Group, Step
     from jobs.model.settings import Node
 
-_LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
-_PATIENCE_S = 3.0  # udev may hold a loop device for a short time
-_ANSWER_S = 30.0  # a model answers within this time, even if the disk beneath is busy
+_LOCK = Path("/run/tfio-testbed.lock")  # one lock per machine, because all testbeds share the machine's loop devices
+_PATIENCE_S = 3.0  # udev may keep a loop device open for a short time
+_ANSWER_S = 30.0  # a model answers within this time, even if the underlying disk is busy
 _PAUSE_S = 0.1
-_MOST_TIMES = 3  # a group may be needed again: marking the nodes' file system detaches devices, which come back
+# A group of steps may be needed again. For example, marking the file system of the nodes detaches loop devices, which
+# must be attached again.
+_MOST_TIMES = 3
 
 
 def bring_up(
@@ -38,7 +40,7 @@ def bring_up(
 ) -> TestbedState:
     """Make the missing parts of the requested storages and of the object store; return the new state of the testbed.
 
-    After an error the finished steps stay done, and the same call continues after them.
+    After an error, the same call can be repeated, and does only the steps that are still missing.
     """
     with _hold_lock():
         state = _carry_out_plans(
@@ -52,13 +54,13 @@ def bring_up(
 def expected_state(
     folder: Path, requests: Mapping[str, StorageRequest], store: s3.StoreRequest | None, patience_s: float | None = None
 ) -> TestbedState:
-    """Return the present state, with the free space reduced by the space that the object store will take."""
+    """Return the present state of the testbed; its free space is reduced by the future size of the object store."""
     state = inspect_testbed(folder, requests, patience_s)
     return replace(state, free_bytes=state.free_bytes - s3.bytes_promised_beneath(folder, store))
 
 
 def take_down(folder: Path, *, keep: bool = False) -> TestbedState:
-    """Remove the testbed, with `keep` all but its images; return the new state of the testbed."""
+    """Remove the testbed and return its new state; with `keep`, the image files of the storages are not removed."""
     with _hold_lock():
         _require_unused(inspect_testbed(folder))
         s3.require_unused(folder)
@@ -69,13 +71,13 @@ def take_down(folder: Path, *, keep: bool = False) -> TestbedState:
 
 
 def write_on_first_node(folder: Path, work: Callable[[StorageState], int]) -> int:
-    """Call `work` while the first emulated node, whose files all nodes read, is writable; return its result."""
+    """Mount the first emulated node for writing, call `work` and return its result; all nodes read these files."""
     with _hold_lock():
         state = inspect_testbed(folder, patience_s=_ANSWER_S)
         facts_of_nodes = {name: facts for name, facts in state.storage_facts.items() if state.storages[name].is_node}
         if not facts_of_nodes:
             raise EnvironmentFaultError(
-                f"no emulated nodes in {folder}", "python -m campaign testbed up nodes=4, as root"
+                f"there are no emulated nodes in {folder}", "as root, run `python -m campaign testbed up nodes=4`"
             )
         requests = {
             name: StorageRequest.of(facts, state.storages[name].size_bytes) for name, facts in facts_of_nodes.items()
@@ -92,7 +94,7 @@ def write_on_first_node(folder: Path, work: Callable[[StorageState], int]) -> in
 
 
 def _require_unused(state: TestbedState) -> None:
-    """Raise EnvironmentFaultError if a process has files of the testbed open."""
+    """Raise EnvironmentFaultError if a process has a file on a storage of the testbed open."""
     points = {
         os.path.realpath(storage.point): name
         for name, storage in state.storages.items()
@@ -104,30 +106,34 @@ def _require_unused(state: TestbedState) -> None:
             if used:
                 raise EnvironmentFaultError(
                     f"{used} is busy: process {pid} has {path} open",
-                    "end it (a campaign: Ctrl-C), then repeat the same command",
+                    "end the process (a campaign with Ctrl-C), then repeat the command",
                 )
 
 
 def _files_of_process(pid: int) -> list[str]:
     """Return the paths of the open files and of the current folder of a process; empty if the process has ended.
 
-    The function reads only links of the kernel, because the files may be on a storage that does not answer.
+    The function reads only links in /proc, because an access to the files would hang if their storage does not answer.
     """
     open_files = []
-    for link in (f"/proc/{pid}/cwd", *glob.glob(f"/proc/{pid}/fd/*")):  # noqa: PTH207 - Path.glob raises if it ends
+    # Path.glob would raise an error if the process ends meanwhile.
+    for link in (f"/proc/{pid}/cwd", *glob.glob(f"/proc/{pid}/fd/*")):  # noqa: PTH207 - see above
         with suppress(OSError):
-            open_files.append(os.readlink(link))  # noqa: PTH115 - the same
+            open_files.append(os.readlink(link))  # noqa: PTH115 - see above
     return open_files
 
 
 def find_owner() -> tuple[int, int]:
-    """Return the user and the group that own the storages: those of the caller of sudo, otherwise our own."""
+    """Return the user id and the group id that own the storages.
+
+    Under sudo, these are the ids of the user who called sudo, otherwise the ids of this process.
+    """
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     return (int(user), int(group)) if user.isdecimal() and group.isdecimal() else (os.geteuid(), os.getegid())
 
 
 def storage_states(testbed: TestbedState) -> dict[str, Node]:
-    """Return the state of each storage, by its name."""
+    """Return the state of each storage of a testbed, by the storage's name, for the command `testbed status`."""
     return {name: _storage_state(name, storage_facts, testbed) for name, storage_facts in testbed.storage_facts.items()}
 
 
@@ -149,10 +155,10 @@ def _storage_state(name: str, facts: Node, state: TestbedState) -> Node:
 
 
 def _missing_step(name: str, request: StorageRequest, state: TestbedState) -> str | None:
-    """Return the next step that a storage lacks, or the error that prevents this step; None if the storage is up."""
+    """Return the next missing step of a storage, or the error that prevents this step; None if the storage is up."""
     storage = state.storages[name]
     try:
-        # The request has the present size: a full request could report missing room for a storage that exists.
+        # The request has the present size. Another size could report too little free space for an existing storage.
         steps = plan.plan_creation({name: request}, storage.owner or find_owner(), state)
     except EnvironmentFaultError as error:
         return error.message
@@ -162,9 +168,9 @@ def _missing_step(name: str, request: StorageRequest, state: TestbedState) -> st
 def _carry_out_plans(
     inspect: Callable[[], TestbedState], make_plan: Callable[[TestbedState], list[Group]]
 ) -> TestbedState:
-    """Do the first group of the plan, inspect and plan again, until the plan is empty; return the last state.
+    """Do the first group of steps, inspect the testbed and plan again, until the plan is empty; return the last state.
 
-    Raises EnvironmentFaultError if steps change nothing in the state, or if other programs undo steps repeatedly.
+    Raise EnvironmentFaultError if steps do not change the state, or if another program undoes steps repeatedly.
     """
     finished: list[Group] = []
     patience_s = 0.0
@@ -175,10 +181,11 @@ def _carry_out_plans(
             patience_s += _PAUSE_S
             continue
         if group in finished[-1:] or finished.count(group) == _MOST_TIMES:
-            reason = "nothing has changed" if group in finished[-1:] else f"undone, {_MOST_TIMES} times"
+            is_without_effect = group in finished[-1:]
+            reason = "has changed nothing" if is_without_effect else f"was done and undone {_MOST_TIMES} times"
             raise EnvironmentFaultError(
-                f"{'; '.join(map(str, group))}: it was done, and {reason}",
-                "another program mounts it or has a file of it open; end that program, then repeat the same command",
+                f"{'; '.join(map(str, group))}: this step {reason}",
+                "another program mounts the storage or has an open file on it; end that program and repeat the command",
             )
         for step in group:
             _do_step(step)
@@ -193,14 +200,14 @@ def _do_step(step: Step) -> None:
 
 @contextmanager
 def _hold_lock() -> Iterator[None]:
-    """Hold the lock of testbed commands in a block, with a umask that makes new files readable for everybody."""
+    """Hold the lock of testbed commands during the ``with`` block, with a umask that lets all users read new files."""
     old_umask = os.umask(0o022)
     lock = FileLock(_LOCK, mode=0o600, fallback_to_soft=False)
     try:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            console.say("another testbed command is running; waiting for it")
+            console.say("another testbed command is running; waiting until that command ends")
             lock.acquire()
         with lock:
             yield

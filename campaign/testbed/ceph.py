@@ -1,8 +1,8 @@
 """Run a Ceph object gateway (S3) on loopback: one monitor, one OSD and one gateway, all in one folder.
 
-It needs Debian's packages, and neither systemd nor ``/etc``; root only for a loop device. The manager is left out: it
-takes 300 MB, and S3 does not need it. The daemons authenticate each other by keys (cephx), so that other users of the
-machine cannot control them.
+The gateway needs Debian's packages, but neither systemd nor ``/etc``. Only a loop device needs root. Ceph's manager
+daemon is not started, because it takes 300 MB of memory and S3 does not need it. The daemons authenticate each other by
+keys (cephx), so that other users of the machine cannot control the daemons.
 """
 
 from __future__ import annotations
@@ -41,44 +41,50 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 BUCKET = USER = "campaign"
 PACKAGES = "ceph-mon ceph-osd radosgw ceph-common ceph-base"
-DAEMONS = {"mon": "mon.a", "osd": "osd.0", "gateway": "client.gateway"}  # with Ceph's names, in the order of start
+DAEMONS = {"mon": "mon.a", "osd": "osd.0", "gateway": "client.gateway"}  # Ceph's names, in start order
 PROGRAMS = {"mon": "ceph-mon", "osd": "ceph-osd", "gateway": "radosgw"}
 _FURTHER_PROGRAMS = ("ceph", "monmaptool", "radosgw-admin")
-_SERVES = ("leader", "active")  # the state of a working monitor, and of a working OSD
+_SERVES = ("leader", "active")  # the states of a working monitor and of a working OSD
 IMAGE = "ceph.img"
 LOOP_OF = ("losetup", "--noheadings", "--output", "NAME", "--associated")
 _READY_S, _CALL_S, _MOMENT_S = 30.0, 20.0, 0.05
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores proxies of the environment
-_STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores proxy variables
+_STAT_BLOCK = 512  # bytes per unit of st_blocks, stat(2)
 
 
 def missing_for_gateway() -> str | None:
-    """Return a sentence on the programs that this machine lacks for a gateway; None if it lacks none."""
+    """Return an error message if this machine lacks programs for a gateway, or None if all programs are installed."""
     if find_spec("obstore") is None:
-        return "there is no obstore, which makes the bucket (pip install 'tfio-campaign[s3]')"
+        return "the Python package obstore, which makes the bucket, is missing (pip install 'tfio-campaign[s3]')"
     missing = [name for name in (*PROGRAMS.values(), *_FURTHER_PROGRAMS) if shutil.which(name) is None]
     return f"not installed: {', '.join(missing)} (apt-get install {PACKAGES})" if missing else None
 
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """The settings with which a gateway is made."""
+    """The settings of a gateway, which cannot change after the gateway was made."""
 
-    disk: str  # folder of the sparse file with all objects
-    size_bytes: int = 6 * GB  # of that file
-    loop: bool = False  # attached to a loop device (needs root), which counts reads and can be throttled
-    cached: bool = False  # the OSD may answer a read from its memory
+    disk: str  # folder of the sparse file that contains all objects
+    size_bytes: int = 6 * GB  # size of the sparse file
+    # Whether the sparse file is attached to a loop device. A loop device needs root, counts reads and can be throttled.
+    loop: bool = False
+    cached: bool = False  # whether the OSD may answer a read from its memory
 
 
 @dataclass(frozen=True)
 class Ceph:
-    """A Ceph gateway, which answers at `endpoint` if it is up."""
+    """A Ceph gateway with its daemons; a running gateway answers at `endpoint`."""
 
-    folder: Path  # all files but the disk; only their owner can read the credentials, and only root the rest
+    # The folder of all files except the sparse file. Only the owner of the credentials can read the credentials, and
+    # only root can read the other files.
+    folder: Path
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the fields of `GatewaySettings`, ``port``, ``mon_port``, ``made``; empty without a gateway."""
+        """Return the content of ``gateway.json``: the `GatewaySettings`, the ports, and ``made``.
+
+        Return an empty dictionary if there is no gateway.
+        """
         path = self.folder / "gateway.json"
         try:
             return reading.read_json(path, dict[str, Any])
@@ -89,33 +95,33 @@ class Ceph:
 
     @property
     def endpoint(self) -> str:
-        """Return the address of the gateway."""
+        """Return the HTTP address of the gateway."""
         return f"http://127.0.0.1:{self.facts['port']}"
 
     @property
     def credentials_file(self) -> Path:
-        """Return the path of the shell file that sets the credentials in the environment."""
+        """Return the path of the shell file that exports the S3 credentials as environment variables."""
         return self.folder / "credentials.env"
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Return the environment variables for clients of the gateway's user."""
+        """Return the environment variables with the S3 credentials of the gateway's user."""
         lines = files.read_file(self.credentials_file).decode().splitlines()
         return dict(line.removeprefix("export ").split("=", 1) for line in lines)
 
     @property
     def private(self) -> Path:
-        """Return the folder that only its owner may open: settings, keys, sockets and logs of the daemons."""
+        """Return the private folder (mode 700) with the settings, keys, sockets and logs of the daemons."""
         return self.folder / "ceph"
 
     @property
     def conf(self) -> str:
-        """Return the path of the daemons' settings."""
+        """Return the path of ``ceph.conf``, the settings file of the daemons."""
         return str(self.private / "ceph.conf")
 
     @property
     def image(self) -> Path:
-        """Return the path of the file with all objects."""
+        """Return the path of the sparse file that contains all objects."""
         return Path(self.facts["disk"]) / IMAGE
 
     def socket_of(self, daemon: str) -> Path:
@@ -124,24 +130,24 @@ class Ceph:
 
     @property
     def device(self) -> str | None:
-        """Return the path of the disk's loop device; None without one."""
+        """Return the path of the loop device of the sparse file, or None without a loop device."""
         return next(iter(programs.run_program((*LOOP_OF, str(self.image))).stdout.split()), None)
 
     @property
     def allocated_bytes(self) -> int:
-        """Return the bytes that the sparse file takes on the disk beneath."""
+        """Return the number of bytes that the sparse file occupies on the underlying disk."""
         with suppress(OSError, KeyError):
             return self.image.stat().st_blocks * _STAT_BLOCK
         return 0
 
     def stop(self) -> None:
-        """End the daemons; the objects stay."""
+        """End the daemons with SIGTERM and detach the loop device; the objects are not removed."""
         for daemon in reversed(DAEMONS):
             self.end(daemon, signal.SIGCONT, signal.SIGTERM)
         self._detach()
 
     def remove(self) -> None:
-        """End the daemons at once and remove all files of the gateway."""
+        """Kill the daemons and remove all files of the gateway, also the objects."""
         if not self.facts:
             return
         for daemon in reversed(DAEMONS):
@@ -154,35 +160,35 @@ class Ceph:
             files.remove(self.folder / name, missing_ok=True)
 
     def start(self, daemon: str) -> None:
-        """Start one daemon, unless it runs, and wait until it answers."""
+        """Start a daemon if it does not run yet, and wait until the daemon answers."""
         if not self.pid(daemon):
             files.remove(self.socket_of(daemon), missing_ok=True)
             program_step(PROGRAMS[daemon], "-c", self.conf, "-n", DAEMONS[daemon]).do()
         self._wait(lambda: self.answers(daemon), f"{PROGRAMS[daemon]} does not answer")
 
     def send(self, daemon: str, *numbers: signal.Signals) -> None:
-        """Send signals to one daemon, if it runs."""
+        """Send signals to a daemon; do nothing if the daemon does not run."""
         if pid := self.pid(daemon):
             for number in numbers:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
 
     def end(self, daemon: str, *numbers: signal.Signals) -> None:
-        """Send signals that end one daemon, and wait until it has ended."""
+        """Send signals that end a daemon, and wait until the daemon has ended."""
         if pid := self.pid(daemon):
             self.send(daemon, *numbers)
             self._wait(lambda: _is_gone(pid), f"{PROGRAMS[daemon]} does not end")
 
     def pid(self, daemon: str) -> int | None:
-        """Return the process id of a daemon of this gateway; None if it does not run."""
+        """Return the process id of a daemon of this gateway, or None if the daemon does not run."""
         with suppress(OSError, ValueError):
             pid = int(files.read_file(self.private / f"{DAEMONS[daemon]}.pid"))
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # a zombie has none
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # empty for a zombie process
             return pid if os.fsencode(self.conf) in words else None
         return None
 
     def answers(self, daemon: str = "gateway") -> bool:
-        """Return whether a daemon works; users who do not own the daemon can ask only the gateway."""
+        """Return whether a daemon works; a user who does not own the daemons can ask only the gateway."""
         with suppress(OSError):
             if daemon != "gateway":
                 return bool(self.ask(daemon, "status" if daemon == "osd" else "mon_status").get("state") in _SERVES)
@@ -200,36 +206,43 @@ class Ceph:
         return process.stdout
 
     def ask(self, daemon: str, prefix: str) -> Any:
-        """Return a daemon's JSON answer to a command (``status``, ``perf dump``); raise OSError without an answer."""
+        """Send a command such as ``perf dump`` to a daemon's admin socket, and return the daemon's JSON answer.
+
+        Raise OSError if the daemon does not answer.
+        """
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_CALL_S)
             connection.connect(str(self.socket_of(daemon)))
             connection.sendall(json.dumps({"prefix": prefix}).encode() + b"\0")
             with connection.makefile("rb") as answer:
-                (size,) = struct.unpack(">I", answer.read(4).rjust(4, b"\0"))  # 0: it hung up
+                (size,) = struct.unpack(">I", answer.read(4).rjust(4, b"\0"))  # 0: connection closed
                 return json.loads(answer.read(size) or b"{}")
 
     def add_user(self, name: str) -> dict[str, str]:
-        """Make a user without access to others' buckets; return the environment variables of its clients."""
-        words = ("user", "create", "--uid", name, "--display-name", name)  # Ceph makes the keys: they are no arguments
+        """Make a gateway user without access to other users' buckets; return the user's environment variables."""
+        # Ceph makes the keys, so the keys do not appear in a command line, which all users can read.
+        words = ("user", "create", "--uid", name, "--display-name", name)
         (keys,) = json.loads(self.tell(*words, program="radosgw-admin"))["keys"]
         return {"AWS_ACCESS_KEY_ID": keys["access_key"], "AWS_SECRET_ACCESS_KEY": keys["secret_key"]}
 
     def make_bucket(self) -> None:
-        """Make the user's bucket by a signed PUT; an existing bucket stays unchanged."""
-        import obstore  # noqa: PLC0415 - of the extra s3
+        """Make the user's bucket with a signed PUT request; an existing bucket remains unchanged."""
+        import obstore  # noqa: PLC0415 - only installed with the extra s3
 
         address = obstore.sign(self._store(), "PUT", "", timedelta(seconds=_CALL_S))
-        _DIRECT.open(urllib.request.Request(address, method="PUT"), timeout=_CALL_S).close()  # noqa: S310 - of ours
+        _DIRECT.open(urllib.request.Request(address, method="PUT"), timeout=_CALL_S).close()  # noqa: S310 - own gateway
 
     def room(self) -> BucketSpace | None:
-        """Return the used and allowed bytes of the bucket; None without readable credentials or without an answer."""
+        """Return the used and allowed bytes of the bucket.
+
+        Return None if this user cannot read the credentials, or if the gateway does not answer.
+        """
         with suppress(ImportError, OSError, KeyError):
             return bucket_space(self._store())
         return None
 
     def _store(self) -> S3Store:
-        from obstore.store import S3Store  # noqa: PLC0415 - of the extra s3
+        from obstore.store import S3Store  # noqa: PLC0415 - only installed with the extra s3
 
         key, secret = self.credentials["AWS_ACCESS_KEY_ID"], self.credentials["AWS_SECRET_ACCESS_KEY"]
         return S3Store(
@@ -238,7 +251,7 @@ class Ceph:
         )  # fmt: skip
 
     def link(self) -> None:
-        """Link the OSD's disk to the loop device of its file, or to the file itself."""
+        """Link the OSD's block device to the loop device of the sparse file, or to the sparse file itself."""
         block = self.private / "osd/block"
         block.unlink(missing_ok=True)
         block.symlink_to(self.device or self.image)
@@ -256,7 +269,7 @@ class Ceph:
 
 
 def _is_gone(pid: int) -> bool:
-    """Return whether a process has ended and closed its files (it loses its command line before that)."""
+    """Return whether a process has ended and closed its files; its command line disappears before that."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return True
@@ -268,11 +281,14 @@ _CAPS = {
     "osd.0": {"mon": "allow profile osd", "osd": "allow *"},
     "client.gateway": {"mon": "allow rw", "osd": "allow rwx"},
 }
-_PORTS = (20_000, 32_000)  # clients get ports from 32,768 on (ip_local_port_range)
-# Without tcp_nodelay a get of 112 kB takes 21 ms instead of 1.5 (Nagle against the delayed ACK of loopback); without
-# the two keys of paxos each pool takes a second; without osd_client_watch_timeout radosgw-admin waits longer for the
-# watch of a killed gateway. On a rotational disk BlueStore would keep writes below 64 kB in memory until there are 64
-# (bluestore_prefer_deferred_size_hdd). Without the rgw_gc keys removed objects would take room for two hours more.
+_PORTS = (20_000, 32_000)  # the kernel gives clients ports from 32,768 on (ip_local_port_range)
+# The reasons for some keys:
+# - tcp_nodelay: without it, a GET of 112 kB takes 21 ms instead of 1.5 ms (Nagle's algorithm and delayed ACKs).
+# - paxos_propose_interval, paxos_min_wait: with the defaults, it takes a second to make a pool.
+# - osd_client_watch_timeout: with the default, radosgw-admin waits longer for the watch of a killed gateway.
+# - bluestore_prefer_deferred_size_hdd: with the default, BlueStore on a rotational disk collects 64 writes below 64 kB
+#   in memory before it writes them.
+# - rgw_gc_obj_min_wait, rgw_gc_processor_period: with the defaults, removed objects occupy space for two more hours.
 _CONF = """\
 [global]
 fsid = {fsid}
@@ -317,9 +333,9 @@ log_file = {folder}/{name}.log
 
 
 def format_settings(folder: Path, daemons: Iterable[str], *, cached: bool, **values: object) -> str:
-    """Return ``ceph.conf`` of the daemons with these Ceph names, with all paths in `folder`.
+    """Return the text of ``ceph.conf`` for the daemons with the Ceph names `daemons`; all paths are in `folder`.
 
-    `values`: ``fsid``; ``mon_port`` (of the monitor) and ``port`` (of the gateway).
+    `values` are ``fsid``, ``mon_port`` (port of the monitor) and ``port`` (port of the gateway).
     """
     common = _CONF.format(folder=folder, cached=str(cached).lower(), **values)
     return common + "".join(_DAEMON_CONF.format(folder=folder, name=name) for name in daemons)
@@ -329,16 +345,18 @@ def make_keyring() -> str:
     """Return the text of a keyring with new keys for all daemons, in the format of ceph-authtool(8)."""
     lines = []
     for name, caps in _CAPS.items():
-        key = struct.pack("<HIIH", 1, int(time.time()), 0, 16) + secrets.token_bytes(16)  # AES; made when; 16 bytes
+        # The header of a key: type 1 (AES), time of creation (s and ns), and length of the key in bytes.
+        key = struct.pack("<HIIH", 1, int(time.time()), 0, 16) + secrets.token_bytes(16)
         lines += [f"[{name}]", f"\tkey = {base64.b64encode(key).decode()}"]
         lines += [f'\tcaps {daemon} = "{allowed}"' for daemon, allowed in caps.items()]
     return "\n".join(lines) + "\n"
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Return free ports outside the range that the kernel gives to clients.
+    """Return `count` free ports outside the range of ports that the kernel gives to clients.
 
-    A client with a port of ours could block a stopped gateway from its port, or be connected to itself.
+    Otherwise a client could get the port of a stopped gateway. Then the gateway could not start again, and the client
+    could be connected to itself.
     """
     ports: set[int] = set()
     while len(ports) < count:

@@ -1,4 +1,4 @@
-"""Measure the storages of a testbed by fio and by the built-in engine, and compare the rates with their parameters."""
+"""Measure emulated storages with fio and the built-in engine, and compare the rates with the storages' parameters."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ TOLERANCE = 0.1
 _DEPTHS = (1, 2, 4, 8, 16, 32)
 _BLOCKS = (4096, 112 << 10)  # bytes; the second is the paper's median image (Chien et al. 2018, IV)
 _LEAST_BYTES, _MOST_BYTES = expected.SEQUENTIAL_BYTES, 32 * expected.SEQUENTIAL_BYTES
-_FILE_S = 1.5  # seconds to read the whole file; the size of the file follows, up to _MOST_BYTES
+_FILE_S = 1.5  # the file is so large that reading it takes this time, but at most _MOST_BYTES
 _BUILTIN_S, _LEAST_S, _MOST_S = 0.5, 0.5, 2.5
-_READS = 400  # reads by fio; the median is then right within 4 %, although a read waits for any part of a turn
-_REPEAT_S = 22.0  # time per storage in which a point that differs is measured two more times
+# Number of reads by fio. The median is then right within 4 %, although each read waits for a random part of a turn.
+_READS = 400
+_REPEAT_S = 22.0  # during this time per storage, a differing rate is measured two more times
 _SHARES = {"median": 0.5, "95th percentile": 0.95}  # quantiles of the latency
 _FIO_PATTERNS = {"write": "write", "read": "read", "random_read": "randread"}  # values of fio's option rw
-_PREFIX = ".testbed-check."  # of the name of the check's file
-_WITHOUT_DECIMALS = 1000  # larger numbers are shown without decimals
+_PREFIX = ".testbed-check."  # prefix of the name of the measured file
+_WITHOUT_DECIMALS = 1000  # numbers from this value on are shown without decimals
 _NUMBER_COLUMNS = (2, 4, 5, 6)
 
 
@@ -57,17 +58,17 @@ class RequestKind:
 
     @property
     def random(self) -> bool:
-        """Return whether the rate of this point is in reads per second, not MB/s."""
+        """Return whether the requests are random reads; their rate is in reads per second instead of MB/s."""
         return self.access == "random_read"
 
     def __str__(self) -> str:
-        """Return the point in words."""
+        """Return the kind of request as a phrase for the table."""
         return f"random read {self.block_bytes >> 10} KiB x{self.depth}" if self.random else f"sequential {self.access}"
 
 
 @dataclass(frozen=True)
 class CheckedStorage:
-    """A storage that is up, with the file that the check makes on this storage."""
+    """A running emulated storage, with the file that the check makes on this storage."""
 
     name: str
     storage: StorageState
@@ -76,7 +77,10 @@ class CheckedStorage:
     file_bytes: int
 
     def rate(self, point: RequestKind) -> float | None:
-        """Return the MB/s or reads per second that follow from the storage's parameters; None if nothing follows."""
+        """Return the expected MB/s or reads per second, calculated from the storage's parameters.
+
+        Return None if the parameters do not determine this rate.
+        """
         if point.random:
             return expected.reads_per_s(self.request, point.block_bytes, point.depth, self.file_bytes)
         return expected.sequential_mb_per_s(self.request, point.access, self.file_bytes)
@@ -84,18 +88,18 @@ class CheckedStorage:
 
 @dataclass(frozen=True)
 class MeasuredRate:
-    """The rate and the latencies that an engine measured, and a sentence on where the time went."""
+    """The rate and the latencies that an engine measured, and a sentence that explains the measured time."""
 
     rate: float  # MB/s, or reads per second
     latencies_us: Mapping[str, float] = field(
         default_factory=dict
-    )  # by the names in `_SHARES`; empty: the engine gives none
-    account: str = ""  # what the time was spent on, by the counters of the model's server
+    )  # the keys are the names in `_SHARES`; empty if the engine reports no latencies
+    account: str = ""  # how the time was spent, according to the counters of the model's server
 
 
 @dataclass(frozen=True)
 class CheckRow:
-    """A row of the table: a storage, a point, its expected rate and its measured rates."""
+    """A row of the table: a storage, a kind of request, the expected value and the measured values."""
 
     storage: str
     what: str
@@ -107,27 +111,30 @@ class CheckRow:
 
     @property
     def difference(self) -> float:
-        """Return the relative difference of the measured from the expected rate, of the engine that differs more."""
+        """Return the relative difference between the measured and the expected value.
+
+        If both engines have measured, the larger difference counts.
+        """
         return max((rate / self.model - 1 for rate in (self.fio, self.builtin) if rate is not None), key=abs)
 
     @property
     def differs(self) -> bool:
-        """Return whether the difference is more than the tolerance."""
+        """Return whether the difference is above the tolerance of 10 %."""
         return abs(self.difference) > TOLERANCE
 
     @property
     def why(self) -> str:
-        """Return the reason of a difference above the tolerance; empty without such a difference."""
+        """Return the reason for a difference above the tolerance, or an empty text for a smaller difference."""
         slower = self.difference > 0 if self.unit == "us" else self.difference < 0
         return "" if not self.differs else self.account if slower else "faster than its parameters allow"
 
     def facts(self) -> Node:
-        """Return the row for JSON."""
+        """Return the row as a dictionary for JSON."""
         return {**asdict(self), "difference": self.difference, "differs": self.differs}
 
 
 def median_row(rows: Sequence[CheckRow]) -> CheckRow:
-    """Return one row for several measurements of the same point, with the median of each engine."""
+    """Combine several measurements of the same kind of request into one row, with the median of each engine."""
     medians = replace(rows[0], fio=_median(row.fio for row in rows), builtin=_median(row.builtin for row in rows))
     return replace(medians, account=min(rows, key=lambda row: abs(row.difference - medians.difference)).account)
 
@@ -138,7 +145,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def points_to_measure(request: StorageRequest) -> list[RequestKind]:
-    """Return the points to measure on a storage, in order; measuring the first point makes the file."""
+    """Return the kinds of requests to measure on a storage; the first kind is a write, which makes the file."""
     random = [RequestKind("random_read", block, depth) for block in _BLOCKS for depth in _DEPTHS]
     return [RequestKind("write"), RequestKind("read"), *(random if request.model else [])]
 
@@ -146,10 +153,10 @@ def points_to_measure(request: StorageRequest) -> list[RequestKind]:
 def measure_storage(
     name: str, storage: StorageState, request: StorageRequest, report: Callable[[Wait], None], report_progress: Progress
 ) -> list[CheckRow]:
-    """Measure a storage that is up, and return its rows; `report` gets the holder of its lock.
+    """Measure a running storage, and return the rows of the table.
 
-    Raises EnvironmentFaultError if the storage belongs to another user, its model has faults, it has no room, or an
-    engine fails.
+    While the storage is locked, `report` is called with the process that holds the lock. Raise EnvironmentFaultError if
+    the storage belongs to another user, if its model injects faults, if it has too little space, or if an engine fails.
     """
     _require_own_folder(storage)
     _require_no_faults(name, storage, request)
@@ -161,19 +168,22 @@ def measure_storage(
             measured = _measure_point(target, point)
             if (
                 any(row.differs for row in measured) and time.monotonic() < repeat_until_s
-            ):  # other programs may have disturbed it
+            ):  # other programs may have disturbed the measurement
                 repeated = (_measure_point(target, point), _measure_point(target, point))
-                # The median of three per engine; choosing the last or the best one would choose by the result.
+                # The median of three measurements counts. To take the best measurement would bias the result.
                 measured = [median_row(rows_of_engine) for rows_of_engine in zip(measured, *repeated, strict=True)]
             rows += measured
     return rows
 
 
 def _require_own_folder(storage: StorageState) -> None:
-    """Raise EnvironmentFaultError if the folder is another user's, who could put a link in place of fio's file."""
+    """Raise EnvironmentFaultError if the folder belongs to another user.
+
+    Another user could replace the file of fio by a link.
+    """
     if (owner := storage.root.stat().st_uid) != os.geteuid():
         raise EnvironmentFaultError(
-            f"{storage.root} is another user's ({owner})", f"check it as its owner: sudo -u '#{owner}' …"
+            f"{storage.root} belongs to another user ({owner})", f"run the check as the owner: sudo -u '#{owner}' …"
         )
 
 
@@ -184,14 +194,19 @@ def _require_no_faults(name: str, storage: StorageState, request: StorageRequest
     if faults:
         values = ", ".join(f"{key} {value:g}" for key, value in faults.items())
         cure = "; ".join(f"echo {key} 0" for key in faults)
-        raise EnvironmentFaultError(f"{name} has faults: {values}", f"as root: ({cure}) > {storage.model}/faults")
+        raise EnvironmentFaultError(
+            f"the model of {name} injects faults: {values}", f"as root: ({cure}) > {storage.model}/faults"
+        )
 
 
 @contextmanager
 def _hold_target(
     name: str, storage: StorageState, request: StorageRequest, report: Callable[[Wait], None]
 ) -> Iterator[CheckedStorage]:
-    """Hold the locks of a storage in a block; remove the files of killed checks first, and the check's file at last."""
+    """Hold the locks of a storage during the ``with`` block, and yield the storage with a new file.
+
+    First remove the files of killed checks. At the end remove the new file.
+    """
     root = storage.root.resolve()
     with locks.hold_storage("lock", locks.lock_path(root, root), {}, locks.device_locks([str(root)]), report):
         for file_name in files.names_in_folder(root):
@@ -207,19 +222,22 @@ def _hold_target(
 
 
 def _file_bytes(name: str, root: Path, request: StorageRequest) -> int:
-    """Return the size of the check's file in bytes: whole requests, at most half of the free space."""
+    """Return the size of the measured file in bytes: a multiple of 16 MiB, at most half of the free space."""
     room_bytes, rate = files.free_bytes(root) // 2, request.speed.read_mb_per_s
     if room_bytes < _LEAST_BYTES:
         needs = f"a check needs {2 * _LEAST_BYTES / 1e6:.0f} MB"
         raise EnvironmentFaultError(
-            f"{name} has {2 * room_bytes / 1e6:.0f} MB free, and {needs}", "free some room there"
+            f"{name} has {2 * room_bytes / 1e6:.0f} MB free, but {needs}", "free some space on this storage"
         )
     most_bytes = _MOST_BYTES if rate is None else min(_MOST_BYTES, int(rate * 1e6 * _FILE_S))
     return max(_LEAST_BYTES, min(room_bytes, most_bytes) // _LEAST_BYTES * _LEAST_BYTES)
 
 
 def _measure_point(target: CheckedStorage, point: RequestKind) -> list[CheckRow]:
-    """Measure a point by the built-in engine, which makes the file, and by fio if it is installed; return the rows."""
+    """Measure a kind of request with the built-in engine, and with fio if fio is installed; return the rows.
+
+    The built-in engine runs first and makes the file.
+    """
     by_builtin = _measure_with_account(target, point, _measure_by_builtin)
     by_fio = _measure_with_account(target, point, _measure_by_fio) if shutil.which("fio") else None
     return [*_make_rows(target, point, by_fio, by_builtin)]
@@ -250,7 +268,7 @@ def _measure_by_fio(target: CheckedStorage, point: RequestKind) -> MeasuredRate:
 
 
 def make_fio_command(target: CheckedStorage, point: RequestKind) -> list[str]:
-    """Return fio's command line for a point; it must run in the folder of the target's file, which must exist."""
+    """Return fio's command line for a kind of request; fio must run in the folder of the existing file."""
     options = {
         "name": "check",
         "filename": target.file.name,
@@ -260,7 +278,7 @@ def make_fio_command(target: CheckedStorage, point: RequestKind) -> list[str]:
         "ioengine": "libaio",
         "iodepth": point.depth,
         "direct": 1,
-        "clocksource": "clock_gettime",  # saves the calibration of the processor's counter
+        "clocksource": "clock_gettime",  # with this clock, fio need not calibrate the processor's counter
         "lat_percentiles": 1,
         "output-format": "json",
     }
@@ -276,7 +294,7 @@ def make_fio_command(target: CheckedStorage, point: RequestKind) -> list[str]:
 
 
 def parse_fio_answer(answer: str, point: RequestKind) -> MeasuredRate:
-    """Return the rate and latencies in fio's answer; raise EngineError if the answer is incomplete."""
+    """Return the rate and the latencies in fio's JSON output; raise EngineError if the output is incomplete."""
     try:
         (job,) = next(document["jobs"] for document in external.json_objects(answer) if "jobs" in document)
         side = job["write" if point.access == "write" else "read"]
@@ -291,10 +309,10 @@ def parse_fio_answer(answer: str, point: RequestKind) -> MeasuredRate:
 def describe_time(
     target: CheckedStorage, point: RequestKind, rate: float, before: ServerReport, after: ServerReport
 ) -> str:
-    """Return a sentence on the parts of the time of an average request, by the counters of the model's server.
+    """Return a sentence that explains the time of an average request, using the counters of the model's server.
 
-    A random read waits for the model, for a server that answers late, and for the way between program and server (by
-    Little's law). The server answers earlier by `path_us`, to compensate for the way.
+    The time of a random read has three parts: the model's time, the delay of a server that answers late, and the path
+    between program and server (by Little's law). The server answers `path_us` earlier, to compensate for the path.
     """
     model, expected_rate = target.request.model, target.rate(point)
     requests = after["reads"] + after["writes"] - before["reads"] - before["writes"]
@@ -303,14 +321,14 @@ def describe_time(
     late_us = (after["late_s"] - before["late_s"]) / requests * 1e6
     if not point.random:
         idle_share = 1 - (after["busy_s"] - before["busy_s"]) * rate / (target.file_bytes / 1e6)
-        answers = f"answers {late_us:,.0f} us late"
-        return f"this machine: the model got no request in {idle_share:.0%} of the time, {answers}"
+        answers = f"answers were {late_us:,.0f} us late"
+        return f"this machine: the model got no request in {idle_share:.0%} of the time, and {answers}"
     path_us, server_us = model.parameters["path_us"], (after["queue_s"] - before["queue_s"]) / requests * 1e6
     model_us = server_us - late_us + path_us
     if model_us > point.depth / expected_rate * 1e6 * (1 + TOLERANCE):
         return f"the model itself took {model_us:,.0f} us"
     way_us = point.depth / rate * 1e6 - server_us - path_us
-    return f"this machine: answers {late_us:,.0f} us late, the way {way_us:+,.0f} us beyond path_us"
+    return f"this machine: answers were {late_us:,.0f} us late, and the path took path_us {way_us:+,.0f} us"
 
 
 def _make_rows(
@@ -333,7 +351,7 @@ def _make_rows(
 
 
 def format_rows(rows: Sequence[CheckRow]) -> list[str]:
-    """Return the lines of the table, and below the table the differences of each storage."""
+    """Return the lines of the table, followed by one line per storage with the differences above the tolerance."""
     head = ("storage", "what", "model", "", "fio", "built-in", "difference", "")
     lines = console.format_table([head, *(_row_texts(row) for row in rows)], _NUMBER_COLUMNS)
     differences = defaultdict(list)
@@ -343,7 +361,7 @@ def format_rows(rows: Sequence[CheckRow]) -> list[str]:
     return [
         *lines,
         *(
-            f"{name} is more than {TOLERANCE:.0%} off its model: {'; '.join(texts)}"
+            f"{name} differs from its model by more than {TOLERANCE:.0%}: {'; '.join(texts)}"
             for name, texts in differences.items()
         ),
     ]

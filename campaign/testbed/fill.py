@@ -1,4 +1,4 @@
-"""Make the data sets of emulated nodes, as the owner of their files, while the first node is writable."""
+"""Make the data sets that emulated nodes read, while the file system of the nodes is mounted for writing."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def fill_nodes(folder: Path, words: Sequence[str]) -> int:
     """Make the data sets of a campaign on the emulated nodes of a testbed; return the exit code.
 
-    `words`: the arguments of `run` for this campaign.
+    `words` are the command-line arguments of `run` for this campaign.
     """
 
     def make(first: StorageState) -> int:
         user, group = first.owner or apply.find_owner()
-        # Not as root, because the owner could have put a link there, which root would follow.
+        # The process runs as the owner of the files. Root would follow a link that the owner has put into the folder.
         with subprocess.Popen(
             python_command("-m", "campaign.testbed.fill", *words),
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
@@ -47,12 +47,16 @@ def fill_nodes(folder: Path, words: Sequence[str]) -> int:
 
 
 def make_node_data(words: list[str]) -> int:
-    """Make the data sets of the campaign with the arguments `words` on the node that is writable now; return 0."""
-    from campaign.cli.run import plan_points  # noqa: PLC0415 - the command line is above this
+    """Make the data sets of the campaign with the arguments `words` on the writable node; return 0."""
+    from campaign.cli.run import plan_points  # noqa: PLC0415 - the package cli imports this package
 
-    points = collect_points([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])  # one node is there
+    # Set `storage.node_root=null`, because only one emulated node is mounted now.
+    points = collect_points([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])
     if points is None or command_line.parse_command_line(words).dry_run:
-        raise UsageError("testbed fill takes only the settings of a grid", "testbed fill +paper=hepcnn +size=smoke")
+        raise UsageError(
+            "testbed fill accepts only the settings of a grid, no options",
+            "for example: testbed fill +paper=hepcnn +size=smoke",
+        )
     plan = plan_points(points)
     datasets.require_possible(plan.entries)
     with console.interrupt_on_kill(), console.progress() as progress:

@@ -1,7 +1,7 @@
-"""Plan the steps that make a testbed or remove it; each plan is a pure function of the testbed's state.
+"""Plan the steps that make or remove a testbed; a plan is a pure function of the testbed's state.
 
-A plan is a list of groups of steps. Only the first group of a plan is done; then the testbed is inspected and planned
-again. So the next command continues what a killed command has begun.
+A plan is a list of groups of steps. Only the first group of a plan is done. Then the testbed is inspected and planned
+again. So a new command can complete the work of a killed command.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
     from campaign.testbed.steps import Group, Step
     from jobs.model.settings import Node
 
-LARGEST_SHARE = 12 * GB  # room for a baseline's file of 5 GB (paper, IV), 2 GB of Fig 4, six snapshots of 0.7 GB
-_RESERVE = 1 * GB  # stays free on the disk beneath
-_LEAST = 60_000_000  # bytes that ext4 needs at least for its journal and files
-_TENTH = 100_000_000  # shares are rounded down to whole tenths of a GB
-_AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"  # otherwise the kernel writes for minutes after the first mount
+LARGEST_SHARE = 12 * GB  # for a baseline's file of 5 GB (paper, IV), 2 GB of files for Fig 4, six snapshots of 0.7 GB
+_RESERVE = 1 * GB  # this space remains free on the underlying disk
+_LEAST = 60_000_000  # smallest size in bytes in which ext4 has space for its journal and for files
+_TENTH = 100_000_000  # the default size of a storage is rounded down to a multiple of 0.1 GB
+# Without these options of mkfs.ext4, the kernel would write to the file system for minutes after the first mount.
+_AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"
 
 
 def differs_from_request(storage: StorageState, request: StorageRequest, program: str) -> bool:
-    """Return whether the device of a storage must be made again, because it is broken or not the requested one.
+    """Return whether the device of a storage must be made again, because it is broken or differs from the request.
 
-    This is true if the model differs from the requested one, has another version or has ended, and if the file system
-    failed. `program`: the name of the program that serves models.
+    A device is broken if its file system failed or if its model has ended. It differs if its model has other parameters
+    or another version than requested. `program` is the name of the program that serves models.
     """
     if request.node:
         return not all(loop.direct and loop.read_only for loop in storage.loops)
@@ -58,8 +59,9 @@ def differs_from_request(storage: StorageState, request: StorageRequest, program
 def detach_steps(storage: StorageState) -> list[Group]:
     """Return the steps that detach a storage's loop devices and unmount its model.
 
-    If the model will never answer, its server is killed and all is unmounted in one group; so waiting processes get an
-    error. A process with an open file of the storage keeps the loop device, without a mount, until it ends.
+    If the model will never answer, a single group of steps kills the model's server and unmounts the storage. Then
+    processes that wait for the storage get an error. If a process has an open file on the storage, the unmounted loop
+    device remains until the process ends.
     """
     umount = ["umount", *(["--lazy"] if storage.stuck else [])]
     steps: Group = [program_step("kill", "-KILL", storage.server.pid)] if storage.stuck and storage.server else []
@@ -70,7 +72,7 @@ def detach_steps(storage: StorageState) -> list[Group]:
 
 
 def without_device(storage: StorageState) -> StorageState:
-    """Return the state of a storage after `detach_steps`."""
+    """Return the state that a storage has after the steps of `detach_steps`."""
     detached = replace(storage, loops=(), model_loops=(), model_mounted=False, server=None)
     return (
         replace(detached, mounted=None, failed=False, marker_facts=None, owner=None, empty=True)
@@ -80,14 +82,14 @@ def without_device(storage: StorageState) -> StorageState:
 
 
 def image_steps(storage: StorageState, size: int) -> list[Group]:
-    """Return the steps that make a missing image of `size` bytes, or remove an unfinished image."""
+    """Return the steps that make a missing image file of `size` bytes, or remove an unfinished image file."""
     unfinished = unfinished_image(storage.image)
-    sector_size = ("-b", 4096) if storage.point.name == FIRST else ()  # the sector size that its loop devices have
+    sector_size = ("-b", 4096) if storage.point.name == FIRST else ()  # equal to the sector size of its loop devices
     if storage.size_bytes is not None:
         return [[program_step("rm", "-f", unfinished)]] if storage.unfinished else []
     return [
         [
-            # The image is made empty and readable by root alone, because it will hold all files of the storage.
+            # Only root may read the image file, because it will contain the files of all users of the storage.
             program_step("install", "-m", "600", "/dev/null", unfinished),
             program_step("truncate", "--size", size, unfinished),
             program_step("mkfs.ext4", "-q", "-F", *sector_size, "-m", 0, "-E", _AT_ONCE, unfinished),
@@ -98,7 +100,10 @@ def image_steps(storage: StorageState, size: int) -> list[Group]:
 
 
 def link_steps(storage: StorageState, first: StorageState) -> list[Group]:
-    """Return the steps that give the image of all nodes a second name, which identifies a node's loop device."""
+    """Return the steps that make a hard link to the first node's image file.
+
+    All nodes have the same image file. The name of the link shows which node uses a loop device.
+    """
     is_linked = storage.inode is not None and storage.inode == first.inode
     return [] if is_linked else [[program_step("ln", "--force", first.image, storage.image)]]
 
@@ -106,9 +111,10 @@ def link_steps(storage: StorageState, first: StorageState) -> list[Group]:
 def mark_steps(
     first: StorageState, request: StorageRequest, owner: tuple[int, int], others: Iterable[StorageState]
 ) -> list[Group]:
-    """Return the steps that mark the file system of all nodes, and give its data folder an owner.
+    """Return the steps that write the marker into the file system of the nodes, and set the owner of its data folder.
 
-    The steps are one group: a kill in between leaves a writable or unmounted node, which the next `up` repairs.
+    The steps are one group. If this process is killed between two steps, a node is writable or not mounted, and the
+    next `testbed up` repairs the node.
     """
     return [
         [
@@ -123,7 +129,7 @@ def mark_steps(
 
 
 def mount_to_write(first: StorageState) -> Step:
-    """Return the step that mounts the image of the first node for writing; `umount` also detaches its loop device."""
+    """Return the step that mounts the image of the first node for writing; `umount` also detaches the loop device."""
     return program_step("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", first.image, first.point)
 
 
@@ -133,11 +139,11 @@ def _own_step(storage: StorageState, owner: tuple[int, int]) -> Step:
 
 
 def device_steps(storage: StorageState, request: StorageRequest, program: Path) -> list[Group]:
-    """Return the steps that attach a loop device to the image or, with a model, to the file that the model serves."""
+    """Return the steps that attach a loop device to the image file, or to the file that the storage's model serves."""
     if storage.attached:
         return []
     if request.node:
-        # After a power loss during `testbed fill` the journal must be replayed, which a read-only mount cannot do.
+        # After a power loss during `testbed fill`, e2fsck must replay the journal, because a read-only mount cannot.
         repair = [program_step("e2fsck", "-p", storage.image, may_fail=True)] if storage.point.name == FIRST else []
         options = ("--read-only", "--direct-io=on", "--sector-size=4096")
         return [[*repair, program_step("losetup", "--find", *options, storage.image)]]
@@ -152,7 +158,8 @@ def device_steps(storage: StorageState, request: StorageRequest, program: Path) 
 def end_fault_steps(storage: StorageState) -> list[Group]:
     """Return the steps that end the injected faults of a storage's model.
 
-    A file system that met a fault fails at its next write. The steps write at once, so that the next plan repairs it.
+    After an injected fault, a file system may fail at its next write. So the steps also write to the file system. If it
+    fails then, the next plan repairs it.
     """
     faults = (storage.server.faults if storage.server else None) or ()
     steps: Group = [WriteStep(storage.model / FAULTS, f"{name} 0") for name in faults]
@@ -166,7 +173,7 @@ def end_fault_steps(storage: StorageState) -> list[Group]:
 def mount_steps(
     name: str, loop: LoopDevice, request: StorageRequest, owner: tuple[int, int], state: TestbedState
 ) -> list[Group]:
-    """Return the steps that mount a storage, write the marker into its file system and make its data folder."""
+    """Return the steps that mount a storage, write the marker into the file system, and make the data folder."""
     storage = state.storages[name]
     steps: list[Group] = [] if storage.point_there else [[program_step("mkdir", "-p", "-m", "755", storage.point)]]
     if not storage.mounted:
@@ -183,19 +190,22 @@ def mount_steps(
 
 
 def measure_steps(name: str, loop: LoopDevice, request: StorageRequest, state: TestbedState) -> list[Group]:
-    """Return the steps that measure the kernel's costs to serve a storage; none if the costs of this boot are known."""
+    """Return the steps that measure the kernel's CPU costs to serve a storage.
+
+    Return no step if the costs were measured since the machine was booted.
+    """
     storage = state.storages[name]
     identity: Node = {"boot_id": state.boot_id, "storage": request.facts(name)}
     if storage.costs and storage.costs.items() >= identity.items():
         return []
-    line = f"# measure what it takes the kernel to serve {name}, and write {storage.serving}"
+    line = f"# measure the CPU costs of the kernel to serve {name}, and write {storage.serving}"
     return [[CallStep(line, partial(serving.measure_costs, storage.point, Path(loop.path), storage.serving, identity))]]
 
 
 def plan_creation(requests: Mapping[str, StorageRequest], owner: tuple[int, int], state: TestbedState) -> list[Group]:
     """Return the steps that make the requested storages; other storages in the folder do not change.
 
-    `owner`: the user and the group that will own the root of each storage.
+    `owner` are the user id and the group id that will own the root of each storage.
     """
     _refuse_silent_models(state.storages[name] for name in requests)
     _refuse_foreign_files(requests, state)
@@ -244,7 +254,7 @@ def plan_creation(requests: Mapping[str, StorageRequest], owner: tuple[int, int]
 
 
 def plan_writable_node(state: TestbedState) -> list[Group]:
-    """Return the steps that detach all nodes and mount the first one for writing."""
+    """Return the steps that detach all emulated nodes and mount the first node for writing."""
     first = state.storages[FIRST]
     read_only = [storage for storage in state.nodes if any(loop.read_only for loop in storage.loops)]
     steps = [group for storage in read_only for group in detach_steps(storage)]
@@ -252,7 +262,7 @@ def plan_writable_node(state: TestbedState) -> list[Group]:
 
 
 def plan_removal(state: TestbedState, *, keep: bool) -> list[Group]:
-    """Return the steps that remove a testbed; with `keep` its images stay for the next `up`."""
+    """Return the steps that remove a testbed; with `keep`, the image files remain for the next `testbed up`."""
     _refuse_silent_models(state.storages.values())
     steps: list[Group] = []
     for storage in reversed(list(state.storages.values())):
@@ -270,8 +280,8 @@ def plan_removal(state: TestbedState, *, keep: bool) -> list[Group]:
 def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
     if state.marker is None and state.foreign_names:
         raise UsageError(
-            f"{state.folder} is no testbed of ours and holds other files, such as {state.foreign_names[0]}",
-            "name an empty or a new folder: --folder DIR",
+            f"{state.folder} is no testbed of this program, and has other files, such as {state.foreign_names[0]}",
+            "choose an empty or a new folder: --folder DIR",
         )
     for name in requests:
         storage = state.storages[name]
@@ -283,18 +293,18 @@ def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
         }.intersection(state.foreign_names)
         if foreign_names and not storage.mounted:
             raise UsageError(
-                f"{state.folder / min(foreign_names)} exists already, and is not ours",
-                "move it away, or name another folder: --folder DIR",
+                f"{state.folder / min(foreign_names)} exists already, and was not made by this program",
+                "move that file away, or choose another folder: --folder DIR",
             )
         if storage.mounted and not storage.ours_mounted:
             raise EnvironmentFaultError(
-                f"{storage.mounted} is mounted at {storage.point}, and is not ours",
-                "unmount it, or name another folder: --folder DIR",
+                f"{storage.mounted} is mounted at {storage.point}, and was not mounted by this program",
+                f"unmount {storage.mounted}, or choose another folder: --folder DIR",
             )
         if cached := next((loop.path for loop in storage.model_loops if not loop.direct), None):
             raise EnvironmentFaultError(
-                f"{cached} of {name} goes through the page cache, which would answer in place of its model",
-                f"losetup --direct-io=on {cached}; where the kernel refuses that: testbed up model=rates",
+                f"{cached} of {name} goes through the page cache, which would answer instead of the model",
+                f"losetup --direct-io=on {cached}; if the kernel refuses direct I/O: testbed up model=rates",
             )
         if storage.attached and storage.size_bytes is None:
             raise EnvironmentFaultError(
@@ -308,17 +318,17 @@ def _refuse_silent_models(storages: Iterable[StorageState]) -> None:
     for storage in storages:
         if storage.silent and not storage.stuck and storage.server:
             raise EnvironmentFaultError(
-                f"the model of {storage.point.name} (process {storage.server.pid}) does not answer: the disk beneath"
-                " may be busy",
-                f"wait for it; or lose its unwritten data: sudo kill -KILL {storage.server.pid}; then repeat the same"
-                " command",
+                f"the model of {storage.point.name} (process {storage.server.pid}) does not answer: the underlying"
+                " disk may be busy",
+                "wait until the model answers; or kill the model and lose its unwritten data:"
+                f" sudo kill -KILL {storage.server.pid}; then repeat the command",
             )
 
 
 def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -> dict[str, int]:
-    """Return the size of each storage in bytes; all storages together fit into the free space beneath.
+    """Return the size of each storage in bytes; all storages together must fit into the free space of the disk.
 
-    If the space beneath runs out, a file system in a file loses data and reports "input/output error".
+    If the underlying disk becomes full, a file system in an image file loses data and reports "input/output error".
     """
     requests = {name: request for name, request in requests.items() if not is_linked_node(name)}
     images = {name: storage for name, storage in state.storages.items() if not is_linked_node(name)}
@@ -328,7 +338,7 @@ def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -
         if requested is not None and requested != size:
             raise UsageError(
                 f"{name} has {size / GB:g} GB already, not the requested {requested / GB:g} GB",
-                "remove it first: python -m campaign testbed down",
+                "remove the testbed first: python -m campaign testbed down",
             )
     requested_sizes = {name: request.size_bytes for name, request in requests.items() if request.size_bytes is not None}
     new_names = [name for name in requests if name not in present_sizes and name not in requested_sizes]
@@ -340,9 +350,9 @@ def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -
     share_bytes = min(LARGEST_SHARE, room_bytes // len(new_names) // _TENTH * _TENTH) if new_names else 0
     if (room_bytes < 0 and requested_sizes.keys() - present_sizes.keys()) or (new_names and share_bytes < _LEAST):
         raise EnvironmentFaultError(
-            f"beneath {state.folder} {state.free_bytes / GB:.1f} GB are free: too little for the request of"
-            f" {sum(requested_sizes.values()) / GB:.1f} GB in all and {_RESERVE / GB:g} GB that stay free",
-            "ask for less (hdd.size_gb=…, storages=[hdd,ssd]), or use another disk: --folder DIR",
+            f"on the disk of {state.folder}, {state.free_bytes / GB:.1f} GB are free: too little for the requested"
+            f" {sum(requested_sizes.values()) / GB:.1f} GB and the {_RESERVE / GB:g} GB that must remain free",
+            "request less space (hdd.size_gb=…, storages=[hdd,ssd]), or use another disk: --folder DIR",
         )
     return {**dict.fromkeys(new_names, share_bytes), **requested_sizes, **present_sizes}
 
@@ -354,9 +364,9 @@ def _choose_loops(requests: Iterable[str], state: TestbedState) -> dict[str, Loo
 
 
 def _bookkeeping_steps(requests: Mapping[str, StorageRequest], state: TestbedState, attached: list[str]) -> list[Group]:
-    """Return the steps that write the request into the marker, and remove the limits of devices that left it.
+    """Return the steps that write the request into the marker, and remove the limits of loop devices no longer used.
 
-    `attached`: the device numbers of the loop devices that the requested storages have already.
+    `attached` are the device numbers of the loop devices that the requested storages have already.
     """
     own_devices = {loop.number for storage in state.storages.values() for loop in storage.attached}
     foreign_numbers = [number for number in state.limited_devices if number not in own_devices]
@@ -385,7 +395,10 @@ def _write_marker(state: TestbedState, storages: Mapping[str, object], numbers: 
 
 
 def _removal_steps(state: TestbedState) -> list[Group]:
-    """Return the steps that remove the files; the marker is last, because it alone shows which files are ours."""
+    """Return the steps that remove the files of a testbed.
+
+    The marker is removed last, because only the marker shows which files belong to the testbed.
+    """
     foreign_mounts = [storage for storage in state.storages.values() if storage.mounted and not storage.ours_mounted]
     steps: list[Group] = []
     for storage in state.storages.values():

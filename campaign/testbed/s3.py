@@ -1,4 +1,4 @@
-"""The object store of a testbed: a Ceph gateway, and the site file by which a campaign finds it."""
+"""Make and remove the object store of a testbed: a Ceph gateway, and the site file with the gateway's address."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 FOLDER = "s3"
 SITE = "twin_s3"
-# Ceph delays all writes and removals if 0.95 of its disk is in use; an empty disk uses 0.3 GB. Removed objects take
-# their room for some more seconds.
+# Ceph delays all writes and removals if 0.95 of its disk is in use. An empty Ceph disk already uses 0.3 GB. Removed
+# objects still occupy space for some seconds.
 _QUOTA_SHARE, _OWN_BYTES = 0.85, 300_000_000
-_LONGEST_SOCKET = 107  # bytes of a unix socket's path, unix(7)
+_LONGEST_SOCKET = 107  # largest number of bytes in the path of a unix socket, unix(7)
 
 
 def quota_bytes(shape: GatewaySettings) -> int:
@@ -53,34 +53,39 @@ def quota_bytes(shape: GatewaySettings) -> int:
 
 
 def bring_up_gateway(gateway: Ceph, shape: GatewaySettings, owner: tuple[int, int] | None = None) -> None:
-    """Make the missing parts of a gateway and start its daemons; `owner` (user, group) gets the credentials."""
+    """Make the missing parts of a gateway and start its daemons.
+
+    `owner` (user id and group id) will own the file with the credentials.
+    """
     if reason := missing_for_gateway():
-        raise EnvironmentFaultError(f"S3 needs Ceph: {reason}", "install it, or leave out s3=true")
+        raise EnvironmentFaultError(f"S3 needs Ceph: {reason}", "install the missing package, or leave out s3=true")
     for step in gateway_steps(gateway, shape, owner):
         step.do()
 
 
 def gateway_steps(gateway: Ceph, shape: GatewaySettings, owner: tuple[int, int] | None = None) -> list[Step]:
-    """Return the steps that bring a gateway up, from an empty folder or from its present state."""
+    """Return the steps that bring a gateway up, either in an empty folder or from the gateway's present state."""
     facts = gateway.facts
     if facts.get("made") and {**facts, **asdict(shape)} != facts:
-        raise UsageError("the present gateway was made with other settings", "testbed down removes it")
+        raise UsageError("the present gateway was made with other settings", "testbed down removes the gateway")
     if facts.get("made"):
         disk = _disk_steps(gateway, shape, attached=bool(gateway.device))
         return [*disk, *(_start_step(gateway, daemon) for daemon in DAEMONS)]
     steps = _creation_steps(gateway, shape, owner)
-    return [CallStep(f"# remove what was half made in {gateway.folder}", gateway.remove), *steps] if facts else steps
+    return [CallStep(f"# remove the incomplete gateway {gateway.folder}", gateway.remove), *steps] if facts else steps
 
 
 def _creation_steps(gateway: Ceph, shape: GatewaySettings, owner: tuple[int, int] | None) -> list[Step]:
-    """Return the steps that make an empty cluster, its user and its bucket; all daemons run after them."""
+    """Return the steps that make an empty Ceph cluster with a user and a bucket; afterwards all daemons run."""
     if len(os.fsencode(gateway.socket_of("gateway"))) > _LONGEST_SOCKET:
-        raise UsageError(f"{gateway.folder} is too long for a unix socket", "name a shorter --folder")
+        raise UsageError(
+            f"the path {gateway.folder} is too long for a unix socket", "choose a folder with a shorter path: --folder"
+        )
     private, conf, image = gateway.private, gateway.conf, Path(shape.disk) / IMAGE
     fsid, osd, (mon_port, port) = uuid.uuid4(), uuid.uuid4(), find_free_ports(2)
     facts = {**asdict(shape), "mon_port": mon_port, "port": port}
     text = format_settings(private, DAEMONS.values(), cached=shape.cached, fsid=fsid, mon_port=mon_port, port=port)
-    # mon_host alone is not enough: its port would be ignored.
+    # The key mon_host in ceph.conf is not enough, because Ceph would ignore the port in it.
     address = ("--addv", "a", f"[v2:127.0.0.1:{mon_port}]", "--set-min-mon-release", "pacific")
     user = f"radosgw-admin -c {conf} user create --uid {USER} --display-name {USER}"
     quota = ("--quota-scope=bucket", "--bucket", BUCKET, f"--max-size={quota_bytes(shape)}")
@@ -114,7 +119,7 @@ def _note_facts(gateway: Ceph, facts: dict[str, object]) -> Step:
 
 
 def _disk_steps(gateway: Ceph, shape: GatewaySettings, *, attached: bool = False) -> list[Step]:
-    """Return the steps that give the OSD its disk: the file, or the loop device of the file."""
+    """Return the steps that give the OSD its disk, which is the sparse file or the loop device of this file."""
     image = Path(shape.disk) / IMAGE
     disk = f'"$({shlex.join((*LOOP_OF, str(image)))})"' if shape.loop else image
     link: Step = CallStep(f"ln -sfn {disk} {gateway.private}/osd/block", gateway.link)
@@ -122,7 +127,7 @@ def _disk_steps(gateway: Ceph, shape: GatewaySettings, *, attached: bool = False
 
 
 def _start_step(gateway: Ceph, daemon: str) -> Step:
-    line = f"{PROGRAMS[daemon]} -c {gateway.conf} -n {DAEMONS[daemon]}  # unless it runs; it answers then"
+    line = f"{PROGRAMS[daemon]} -c {gateway.conf} -n {DAEMONS[daemon]}  # unless it runs; wait until it answers"
     return CallStep(line, partial(gateway.start, daemon))
 
 
@@ -140,20 +145,23 @@ def _add_user(gateway: Ceph, owner: tuple[int, int] | None) -> None:
 
 @dataclass(frozen=True)
 class StoreRequest:
-    """The requested object store: the storage for its objects (None: the disk beneath), and its size."""
+    """The requested object store: the storage for its objects, and its size."""
 
-    on: str | None = None
+    on: str | None = None  # name of the emulated storage for the objects; None: the underlying disk
     size_bytes: int = 6 * GB
-    cached: bool = False  # whether its OSD may answer from memory
+    cached: bool = False  # whether the OSD may answer a read from its memory
 
     def shape(self, folder: Path) -> GatewaySettings:
-        """Return the gateway's settings; on the disk beneath it gets a loop device, which counts reads."""
+        """Return the settings of the gateway.
+
+        On the underlying disk, the gateway gets a loop device, which counts reads.
+        """
         disk = folder / (self.on or FOLDER)
         return GatewaySettings(str(disk), self.size_bytes, loop=self.on is None, cached=self.cached)
 
 
 def gateway_in(folder: Path) -> Ceph:
-    """Return the gateway of a testbed, whether it exists or not."""
+    """Return the gateway of the testbed in `folder`; the gateway may not exist yet."""
     return Ceph(folder / FOLDER)
 
 
@@ -166,8 +174,8 @@ def bring_up_store(folder: Path, store: StoreRequest, owner: tuple[int, int]) ->
         )
     if (promised := _bytes_promised(gateway, shape)) > (free := files.free_bytes(folder / (store.on or ""))):
         raise EnvironmentFaultError(
-            f"s3 needs {promised / GB:.1f} GB, and {free / GB:.1f} GB are free in {shape.disk}",
-            "ask for less: s3_size_gb=…",
+            f"s3 needs {promised / GB:.1f} GB, but only {free / GB:.1f} GB are free in {shape.disk}",
+            "set a smaller s3_size_gb=…",
         )
     bring_up_gateway(gateway, shape, owner)
     for step in _site_steps(folder):
@@ -175,13 +183,13 @@ def bring_up_store(folder: Path, store: StoreRequest, owner: tuple[int, int]) ->
 
 
 def store_steps(folder: Path, store: StoreRequest, owner: tuple[int, int]) -> list[Step]:
-    """Return the steps of `bring_up_store`; none if the store is up."""
+    """Return the steps of `bring_up_store`; return no step if the object store is up."""
     steps = [*gateway_steps(gateway_in(folder), store.shape(folder), owner), *_site_steps(folder)]
     return [] if (store_state(folder) or {}).get("state") == "up" else steps
 
 
 def _site_steps(folder: Path) -> list[Step]:
-    """Return the steps that write the site file, by which campaigns find the store."""
+    """Return the steps that write the site file, in which campaigns find the address of the object store."""
     site = _site_file(folder)
     return [
         program_step("mkdir", "-p", "-m", "755", site.parent),
@@ -193,7 +201,7 @@ def _site_steps(folder: Path) -> list[Step]:
 
 
 def take_down_store(folder: Path, *, keep: bool) -> None:
-    """End the object store and remove its files; with `keep` its objects stay for the next `up`."""
+    """End the object store and remove its files; with `keep`, the files remain for the next `testbed up`."""
     gateway = gateway_in(folder)
     if gateway.facts and keep:
         gateway.stop()
@@ -202,12 +210,12 @@ def take_down_store(folder: Path, *, keep: bool) -> None:
         files.remove(_site_file(folder), missing_ok=True)
         gateway.remove()
     for empty_folder in (_site_file(folder).parent, gateway.folder):
-        with suppress(OSError):  # it holds files that are not ours, which the next command names
+        with suppress(OSError):  # the folder has files of other programs, which the next command reports
             files.remove_empty(empty_folder)
 
 
 def bytes_promised_beneath(folder: Path, store: StoreRequest | None) -> int:
-    """Return the additional bytes that the requested or existing store may take on the disk beneath."""
+    """Return how many more bytes the requested or existing object store may occupy on the underlying disk."""
     gateway = gateway_in(folder)
     if store:
         return _bytes_promised(gateway, store.shape(folder)) if store.on is None else 0
@@ -216,7 +224,7 @@ def bytes_promised_beneath(folder: Path, store: StoreRequest | None) -> int:
 
 
 def store_state(folder: Path) -> Node | None:
-    """Return the state of the store, without what only its owner may read; None if there is no store."""
+    """Return the state of the object store, without private values such as keys; None without an object store."""
     gateway = gateway_in(folder)
     if not (facts := gateway.facts):
         return None
@@ -227,7 +235,7 @@ def store_state(folder: Path) -> Node | None:
         "endpoint": gateway.endpoint,
         "bucket": BUCKET,
         "size_bytes": facts["size_bytes"],
-        "used_bytes": room and room.used_bytes,  # None: not known to this user
+        "used_bytes": room and room.used_bytes,  # None: this user may not read the value
         "quota_bytes": room and room.most_bytes,
         "device": _device_of_objects(gateway),
         "disk": facts["disk"],
@@ -237,13 +245,13 @@ def store_state(folder: Path) -> Node | None:
 
 
 def store_processes(folder: Path) -> set[int]:
-    """Return the process ids of the store's daemons."""
+    """Return the process ids of the running daemons of the object store."""
     gateway = gateway_in(folder)
     return {pid for daemon in DAEMONS if (pid := gateway.pid(daemon))}
 
 
 def require_unused(folder: Path) -> None:
-    """Raise EnvironmentFaultError if a process other than the store's is connected to its gateway."""
+    """Raise EnvironmentFaultError if a client process is connected to the gateway of the object store."""
     gateway = gateway_in(folder)
     ours = store_processes(folder) | {os.getpid()}
     for connection in psutil.net_connections("tcp") if gateway.pid("gateway") else ():
@@ -254,7 +262,7 @@ def require_unused(folder: Path) -> None:
         if is_client and connection.pid and connection.pid not in ours:
             raise EnvironmentFaultError(
                 f"s3 is busy: process {connection.pid} is connected to {gateway.endpoint}",
-                "end it (a campaign: Ctrl-C), then repeat the same command",
+                "end the process (a campaign with Ctrl-C), then repeat the command",
             )
 
 
@@ -264,7 +272,7 @@ def _bytes_promised(gateway: Ceph, shape: GatewaySettings) -> int:
 
 
 def _device_of_objects(gateway: Ceph) -> str | None:
-    """Return the place of the gateway's objects: its loop device, or the folder on the emulated storage."""
+    """Return where the gateway's objects are: the path of the loop device, or the folder on the emulated storage."""
     return gateway.device if gateway.facts["loop"] else str(gateway.facts["disk"])
 
 
@@ -281,6 +289,6 @@ def _site_text(gateway: Ceph) -> str:
         "device": _device_of_objects(gateway),
     }
     return (
-        f"# The storages of the testbed and its object store, of which `testbed down` removes this file, too.\n"
+        f"# The storages and the object store of the testbed. `testbed down` removes this file.\n"
         f"defaults: [twin, _self_]\nname: {SITE}\nstorages: {json.dumps({'s3': storage})}\n"
     )

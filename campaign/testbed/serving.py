@@ -1,6 +1,7 @@
-"""Measure the kernel's cost to serve an emulated storage: CPU seconds of its threads per request and per GB.
+"""Measure the CPU seconds per request and per GB that the kernel's threads need to serve an emulated storage.
 
-The check `quiet` allows a run exactly this cost (`jobs.checks.serving_s`); a model's server counts its own CPU time.
+The check `quiet` does not count this CPU time as a disturbance of a run (`jobs.checks.serving_s`). A model's server
+counts its own CPU time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SMALL, _LARGE = 4096, 112 << 10  # bytes; the second is the paper's median imag
 _WRITTEN = 8 << 20
 _READERS = 4
 _TIMES, _WINDOW_S, _IDLE_S = 5, 0.1, 0.03
-_KTHREADD = 2  # the parent of all threads of the kernel
+_KTHREADD = 2  # process id of kthreadd, the parent of all kernel threads
 _FILE = ".tfio-serving.tmp"
 
 
@@ -47,10 +48,10 @@ class ServingInterval:
 
 
 def measure_costs(point: Path, loop: Path, file: Path, identity: Node) -> None:
-    """Measure the kernel's costs to serve a storage, and write them with the identity of the storage into `file`.
+    """Measure the kernel's CPU costs to serve a storage, and write the costs and the storage's identity into `file`.
 
-    `point`: its mount point; `loop`: its loop device. A read-only or full file system is only read. Raises
-    EnvironmentFaultError if the storage fails.
+    `point` is the mount point and `loop` is the loop device of the storage. On a read-only or full file system, only
+    reads are measured. Raise EnvironmentFaultError if the storage fails.
     """
     workloads = (
         partial(time.sleep, _IDLE_S),
@@ -73,9 +74,10 @@ def costs_of_windows(
     large: Iterable[ServingInterval],
     written: Iterable[ServingInterval],
 ) -> ServingCosts:
-    """Return the CPU seconds per request, from small requests, and per GB, from the additional cost of large requests.
+    """Return the CPU seconds per request, and the additional CPU seconds per GB read and per GB written.
 
-    The costs are medians over several windows; the CPU time of the kernel at idle is subtracted.
+    The cost per request comes from small requests, and the cost per GB from large requests. The costs are medians over
+    several windows. The CPU time that the kernel uses while idle is subtracted.
     """
     idle_cores = statistics.median(window.cpu_s / window.elapsed_s for window in idle)
 
@@ -92,7 +94,7 @@ def costs_of_windows(
 
 
 def _read_blocks(loop: Path, block: int) -> None:
-    """Read blocks at random offsets with direct I/O, by several threads."""
+    """Read blocks of the loop device at random offsets with direct I/O, in several threads."""
     device = os.open(loop, os.O_RDONLY | os.O_DIRECT)
     blocks, deadline = os.lseek(device, 0, os.SEEK_END) // block, time.monotonic() + _WINDOW_S
 
@@ -109,7 +111,7 @@ def _read_blocks(loop: Path, block: int) -> None:
 
 
 def _write_file(point: Path) -> None:
-    """Write a file, flush it and remove it; do nothing if the file system is read-only or has no room."""
+    """Write, flush and remove a file; do nothing if the file system is read-only or has too little space."""
     if os.statvfs(point).f_flag & os.ST_RDONLY or files.free_bytes(point) < 4 * _WRITTEN:
         return
     file = point / _FILE
@@ -128,7 +130,7 @@ def _observe_window(point: Path, workload: Callable[[], object]) -> ServingInter
     workload()
     elapsed_s, new_thread_ns, new_account = time.monotonic() - began, _kernel_thread_ns(), account_of_storage(point)
     if old_account is None or new_account is None:
-        raise OSError("it does not count its requests")
+        raise OSError("the storage does not count its requests")
     counts = {
         key: new_account.counts[key] - old_account.counts[key]
         for key in ("reads", "writes", "read_bytes", "written_bytes")
@@ -139,7 +141,7 @@ def _observe_window(point: Path, workload: Callable[[], object]) -> ServingInter
 
 
 def _kernel_thread_ns() -> dict[int, int]:
-    """Return the CPU time (ns) of each kernel thread by its id; empty in a container that cannot see these threads."""
+    """Return the CPU time (ns) of each kernel thread by thread id; empty in a container without kernel threads."""
     times = {}
     for process in psutil.process_iter(["ppid"]):
         if process.info["ppid"] == _KTHREADD:

@@ -25,32 +25,32 @@ from jobs.system.layers import MARKER as EMULATED
 
 SCHEMA = 1
 MARKER = ".tfio-testbed.json"
-PROGRAM = "storage_model-"  # prefix of the program's name; its version follows
-_BEING_WRITTEN = f".{MARKER}."  # prefix of the names of unfinished markers (jobs.system.files)
+PROGRAM = "storage_model-"  # prefix of the name of the program that serves models; the program's version follows
+_BEING_WRITTEN = f".{MARKER}."  # prefix of the names of incompletely written marker files (jobs.system.files)
 _BLOCK_DEVICES = Path("/sys/block")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_DELETED = " (deleted)"  # the kernel's suffix of the path of a removed file
-_STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
-_LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
-_EXTRA_LOOPS = 8  # loop devices that the kernel makes if all present ones are in use
-_FAILED = {"ro", "emergency_ro", "shutdown"}  # mount options of a failed ext4; which one depends on the kernel
+_DELETED = " (deleted)"  # the kernel adds this suffix to the path of a removed file
+_STAT_BLOCK = 512  # bytes per unit of st_blocks, stat(2)
+_LOOP_MAJOR = 7  # major device number of loop devices, Documentation/admin-guide/devices.txt
+_EXTRA_LOOPS = 8  # number of loop devices that the kernel can add if all existing loop devices are in use
+_FAILED = {"ro", "emergency_ro", "shutdown"}  # mount options of a failed ext4; the option depends on the kernel version
 
 
 class TestbedMarker(TypedDict):
-    """The marker file of a testbed; it is written before any storage is made."""
+    """The content of the marker file of a testbed; the file is written before any storage is made."""
 
-    storages: dict[str, Node]  # the facts of each storage, by its name
-    numbers: list[str]  # device numbers (``7:0``) of the loop devices that we limited since the boot
+    storages: dict[str, Node]  # speed limits and model of each storage, by the storage's name
+    numbers: list[str]  # device numbers (``7:0``) of the loop devices that got speed limits since the last boot
     boot_id: str
 
 
 @dataclass(frozen=True)
 class LoopDevice:
-    """A loop device: its path, and its device number (``7:0``), by which control groups limit it."""
+    """A loop device with its path and its device number."""
 
     path: str
-    number: str
-    direct: bool = True  # direct I/O, without the page cache
+    number: str  # device number such as ``7:0``; control groups need this number to limit the device
+    direct: bool = True  # whether the device uses direct I/O, without the page cache
     read_only: bool = False
 
 
@@ -59,10 +59,10 @@ class ModelServer:
     """The process that serves the model of a storage."""
 
     pid: int
-    program: str  # its name, which contains its version
-    server_arguments: tuple[str, ...]  # the KEY=VALUE arguments of its command line
-    faults: tuple[str, ...] | None = ()  # names of injected faults; None: the server does not answer
-    stopped: bool = False  # a signal or a debugger stopped the process
+    program: str  # name of the program, which contains the program's version
+    server_arguments: tuple[str, ...]  # KEY=VALUE arguments in the command line of the process
+    faults: tuple[str, ...] | None = ()  # names of the injected faults; None: the server does not answer
+    stopped: bool = False  # whether a signal or a debugger has stopped the process
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class StorageState:
 
     image: Path  # path of the image file, which may not exist yet
     point: Path  # path of the mount point, which may not exist yet
-    size_bytes: int | None = None  # size of the image; None: there is no image
-    allocated_bytes: int = 0  # bytes that the image takes on the disk beneath
-    inode: int | None = None  # inode of the image; the images of emulated nodes are one file with several names
-    unfinished: bool = False  # whether an unfinished image exists
-    point_there: bool = False
+    size_bytes: int | None = None  # size of the image file; None: there is no image file
+    allocated_bytes: int = 0  # number of bytes that the image file occupies on the underlying disk
+    inode: int | None = None  # inode of the image file; all emulated nodes have one image file with several names
+    unfinished: bool = False  # whether an incomplete image file exists
+    point_there: bool = False  # whether the folder of the mount point exists
     loops: tuple[LoopDevice, ...] = ()  # loop devices attached to the image file
     model_loops: tuple[LoopDevice, ...] = ()  # loop devices attached to the file that the model serves
     model_there: bool = False  # whether the folder of the model exists
@@ -83,9 +83,9 @@ class StorageState:
     server: ModelServer | None = None
     mounted: str | None = None  # the device that is mounted at the mount point; None: nothing is mounted
     failed: bool = False  # whether the file system became read-only because it could not write its journal
-    marker_facts: Node | None = None  # the facts in the marker of the mounted file system
-    costs: Node | None = None  # the kernel's costs to serve the storage, with the storage and boot of the measurement
-    owner: tuple[int, int] | None = None  # user and group of the data folder; None: the folder does not exist
+    marker_facts: Node | None = None  # content of the marker file in the mounted file system
+    costs: Node | None = None  # the kernel's CPU costs to serve the storage, with the boot id of the measurement
+    owner: tuple[int, int] | None = None  # user id and group id of the data folder; None: the folder does not exist
     empty: bool = True  # whether the data folder is empty
 
     @property
@@ -105,29 +105,30 @@ class StorageState:
 
     @property
     def attached(self) -> tuple[LoopDevice, ...]:
-        """Return all loop devices of the storage: on the image, and on the file that the model serves."""
+        """Return all loop devices attached to the image file or to the file that the model serves."""
         return (*self.loops, *self.model_loops)
 
     @property
     def model(self) -> Path:
-        """Return the folder in which the model's server shows the file `DEVICE`."""
+        """Return the folder in which the model's server provides the file `DEVICE`."""
         return self.point.with_name(f"{self.point.name}.model")
 
     @property
     def serving(self) -> Path:
-        """Return the path of the file in which `costs` is kept."""
+        """Return the path of the file that stores `costs`."""
         return self.image.with_suffix(SERVING)
 
     @property
     def silent(self) -> bool:
-        """Return whether the model is mounted and does not answer; an access to the storage would then hang."""
+        """Return whether the model is mounted and does not answer, so that an access to the storage would hang."""
         return self.stuck or bool(self.model_mounted and self.server and self.server.faults is None)
 
     @property
     def stuck(self) -> bool:
         """Return whether the model is mounted and will never answer: its server hangs, is stopped or has ended.
 
-        A server that is only silent may wait for a busy disk beneath; killing the server would lose unwritten data.
+        A server that only does not answer may wait for the busy underlying disk. To kill such a server would lose data
+        that are not written yet.
         """
         server = self.server
         return self.model_mounted and (server is None or server.stopped or HANGS in (server.faults or ()))
@@ -139,30 +140,30 @@ class TestbedState:
 
     folder: Path
     exists: bool  # whether the folder exists
-    marker: TestbedMarker | None  # None: the folder is no testbed of ours
-    leftovers: tuple[str, ...]  # names of unfinished marker files in the folder
-    foreign_names: tuple[str, ...]  # names of files in the folder that are not ours
+    marker: TestbedMarker | None  # None: the folder is no testbed of this program
+    leftovers: tuple[str, ...]  # names of incompletely written marker files in the folder
+    foreign_names: tuple[str, ...]  # names of files in the folder that this program has not made
     storages: Mapping[str, StorageState]
     device_limits: throttle.CgroupV1Limits | throttle.CgroupV2Limits
     free_loops: tuple[LoopDevice, ...]  # free loop devices, in the order in which the kernel assigns them
-    free_bytes: int  # on the disk beneath
+    free_bytes: int  # free space on the underlying disk
     boot_id: str
     programs: tuple[str, ...] = ()  # names of the programs in the folder that serve models
-    # Device numbers of the loop devices that now belong to another testbed, which alone may remove their limits.
+    # Device numbers of the loop devices that now belong to another testbed. Only that testbed may remove their limits.
     foreign_devices: frozenset[str] = frozenset()
 
     @property
     def limited_devices(self) -> list[str]:
-        """Return the device numbers (``7:0``) of our loop devices that got limits since the boot.
+        """Return the device numbers (``7:0``) of this testbed's loop devices that got speed limits since the boot.
 
-        The kernel forgets older limits.
+        A reboot removes all earlier limits.
         """
         numbers = self.marker["numbers"] if self.marker and self.marker["boot_id"] == self.boot_id else []
         return [number for number in numbers if number not in self.foreign_devices]
 
     @property
     def storage_facts(self) -> Mapping[str, Node]:
-        """Return the facts of each storage in the testbed's marker, by the storage's name."""
+        """Return the speed limits and the model of each storage from the testbed's marker, by the storage's name."""
         return self.marker["storages"] if self.marker else {}
 
     @property
@@ -177,15 +178,15 @@ class TestbedState:
 
 
 def unfinished_image(image: Path) -> Path:
-    """Return the path of an image while it is made; a finished image gets the name `image`."""
+    """Return the temporary path of an image file that is being made; the finished file is renamed to `image`."""
     return image.with_name(f"{image.name}.new")
 
 
 def inspect_testbed(folder: Path, names: Iterable[str] = (), patience_s: float | None = None) -> TestbedState:
-    """Return the state of the testbed in `folder`: of the storages in its marker, and of those in `names`.
+    """Return the state of the testbed in `folder`, with the storages in its marker and the storages in `names`.
 
-    Neither the folder nor the storages need to exist. `patience_s`: seconds to wait for the answer of a model's server
-    (`jobs.system.layers.ask_server`).
+    Neither the folder nor the storages need to exist. `patience_s` is the number of seconds to wait for the answer of a
+    model's server (`jobs.system.layers.ask_server`).
     """
     exists = _is_own_folder(folder)
     marker = _read_marker(folder) if exists else None
@@ -227,7 +228,10 @@ def _is_of_another(file: str, folder: Path) -> bool:
 
 
 def _own_files(storage: StorageState) -> list[Path]:
-    """Return the paths of a storage's files that are ours, without a mount point that holds files of others."""
+    """Return the paths of the files and folders that this program has made for a storage.
+
+    The mount point is left out if it contains files of other programs.
+    """
     holds_foreign_files = storage.point_there and not storage.mounted and not _is_empty(storage.point)
     return [
         storage.image,
@@ -239,9 +243,9 @@ def _own_files(storage: StorageState) -> list[Path]:
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Return whether a testbed's folder exists.
+    """Return whether the folder of a testbed exists.
 
-    Raise UsageError if users other than root could replace the folder, or put a link into it.
+    Raise UsageError if users other than root could replace the folder, or could put a link into the folder.
     """
     path = folder.absolute()
     for ancestor in (*reversed(path.parents), path):
@@ -251,14 +255,14 @@ def _is_own_folder(folder: Path) -> bool:
             return False
         relation = "" if ancestor == path else f", above {path},"
         if not stat.S_ISDIR(facts.st_mode):
-            raise UsageError(f"{ancestor}{relation} is no folder", "name another folder without links: --folder DIR")
+            raise UsageError(f"{ancestor}{relation} is no folder", "choose a path without links: --folder DIR")
         # In a sticky folder only root can rename root's files (inode(7)), so /tmp and /dev/shm are allowed as parents.
         is_sticky = relation and facts.st_mode & stat.S_ISVTX
         if facts.st_uid != 0 or (facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky):
             raise UsageError(
-                f"{ancestor}{relation} can be written by users other than root: they could put a link there, which root"
-                " would follow",
-                "name a new folder below folders of root: --folder DIR; it is made for root alone",
+                f"{ancestor}{relation} can be written by users other than root, who could put a link into the folder"
+                " that root would follow",
+                "choose a new folder whose parents only root can write: --folder DIR",
             )
     return True
 
@@ -272,10 +276,12 @@ def _read_marker(folder: Path) -> TestbedMarker | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise EnvironmentFaultError(f"{path} is no marker of ours: {error}", "restore it, or move it away") from error
+        raise EnvironmentFaultError(
+            f"{path} is no marker file of this program: {error}", "restore the file, or move it away"
+        ) from error
     except reading.NewerFileError as error:
         raise EnvironmentFaultError(
-            f"{path} was written by a newer version (schema {error.schema})", "use that version"
+            f"{path} was written by a newer version of this program (schema {error.schema})", "use the newer version"
         ) from error
     return marker
 
@@ -329,7 +335,7 @@ def _status_of(folder: Path) -> os.stat_result | None:
 def _is_empty(folder: Path) -> bool:
     try:
         return not any(folder.iterdir())
-    except OSError:  # no permission (`status` is for everybody), or the device has gone
+    except OSError:  # this user may not read the folder (all users may call `status`), or the device was removed
         return False
 
 
@@ -347,7 +353,8 @@ def _find_servers(folder: Path, patience_s: float | None) -> dict[str, ModelServ
         if not (arguments and path.startswith(f"{folder}/{PROGRAM}")):
             continue
         with suppress(psutil.Error):  # the process has ended
-            # Any user can start such a command line. A server is a process of root; a waiting sudo is not the server.
+            # Any user can start a process with such a command line, but a server is a process of root. The command line
+            # of a waiting sudo process looks the same, so the executable of the process is checked, too.
             if process.uids().real == 0 and _is_running(process.pid, path):
                 stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
                 faults = None if stopped else _read_faults(Path(arguments[0]), patience_s)
@@ -356,7 +363,10 @@ def _find_servers(folder: Path, patience_s: float | None) -> dict[str, ModelServ
 
 
 def _is_running(pid: int, program: str) -> bool:
-    """Return whether a process runs a program; also true if the process is another user's and cannot be inspected."""
+    """Return whether a process runs the executable `program`.
+
+    Also return True if the process belongs to another user, because then the executable cannot be inspected.
+    """
     try:
         return str(Path(f"/proc/{pid}/exe").readlink()).removesuffix(_DELETED) == os.path.realpath(program)
     except PermissionError:
@@ -375,7 +385,7 @@ def _read_faults(model: Path, patience_s: float | None) -> tuple[str, ...] | Non
 
 
 def _find_loops() -> tuple[dict[str, list[LoopDevice]], tuple[LoopDevice, ...]]:
-    """Return the used loop devices by the path of their backing file, and the free loop devices."""
+    """Return the used loop devices by the path of the backing file, and the free loop devices."""
     used_loops: dict[str, list[LoopDevice]] = {}
     free_loops = []
     names = sorted((path.name for path in _BLOCK_DEVICES.glob("loop*")), key=lambda name: (len(name), name))
@@ -387,7 +397,7 @@ def _find_loops() -> tuple[dict[str, list[LoopDevice]], tuple[LoopDevice, ...]]:
             direct, read_only = (
                 (device / name).read_text(encoding="ascii").strip() == "1" for name in ("loop/dio", "ro")
             )
-        except OSError:  # free, or detached during the inspection
+        except OSError:  # the device is free, or was detached during this inspection
             free_loops.append(loop)
         else:
             used_loops.setdefault(file, []).append(replace(loop, direct=direct, read_only=read_only))

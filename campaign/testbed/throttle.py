@@ -1,9 +1,10 @@
-"""Limit the speed of a block device by the kernel's control groups, version 1 (blkio) or 2 (io).
+"""Limit the speed of a block device with the kernel's control groups, version 1 (blkio) or 2 (io).
 
-Version 1 limits a device for all processes, also for buffered write-back, by a line for the root group. Version 2 has
-no limits for its root group: each group below the root gets the line, so that no process must be moved, which needs
-root. Then each group has the whole speed, and a campaign runs in one group. Write-back counts for the group that wrote
-if the controllers io and memory are both on (Documentation/admin-guide/cgroup-v2.rst, Writeback).
+With version 1, one line for the root group limits a device for all processes, also for buffered write-back. With
+version 2, the root group cannot have limits. So each group directly below the root group gets the limits. Then no
+process must be moved into another group, which would need root. Each group can use the whole speed, but a campaign runs
+in a single group. Buffered write-back counts for the group that wrote the data if the controllers io and memory are
+both enabled (Documentation/admin-guide/cgroup-v2.rst, Writeback).
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ _IO, _MEMORY = "io", "memory"
 
 @dataclass(frozen=True)
 class CgroupV1Limits:
-    """Control groups version 1: the present limits of each device in the root group."""
+    """The present limits of each device in the root group of control groups version 1."""
 
     folder: Path
     limits: Mapping[str, Limits]
     doubts: tuple[str, ...] = ()
 
     def steps(self, number: str, limits: Limits) -> list[WriteStep]:
-        """Return the steps that give a device (``7:0``) exactly these limits; none if the device has them."""
+        """Return the steps that set exactly the limits `limits` for a device (``7:0``).
+
+        Return no step if the device has these limits already.
+        """
         present = self.limits.get(number, {})
         return [
             WriteStep(
@@ -49,16 +53,19 @@ class CgroupV1Limits:
 
 @dataclass(frozen=True)
 class CgroupV2Limits:
-    """Control groups version 2: the present limits of each group below the root group."""
+    """The present limits of each device in each group below the root group of control groups version 2."""
 
-    limits: Mapping[Path, Mapping[str, Limits]]  # by group, the limits of each device
-    # The file that enables the controller io for the groups; None: it is enabled.
+    limits: Mapping[Path, Mapping[str, Limits]]  # the limits of each device, by the folder of the group
+    # The file that enables the controller io for the groups; None if the controller is enabled already.
     switch: Path | None = None
-    doubts: tuple[str, ...] = ()  # sentences about writes that will not be limited
-    hindrance: tuple[str, str] | None = None  # the error and its cure if no device can be limited
+    doubts: tuple[str, ...] = ()  # warnings about writes that the kernel will not limit
+    hindrance: tuple[str, str] | None = None  # error message and cure if no device can be limited, else None
 
     def steps(self, number: str, limits: Limits) -> list[WriteStep]:
-        """Return the steps that give a device (``7:0``) exactly these limits, in each group where its limits differ."""
+        """Return the steps that set exactly the limits `limits` for a device (``7:0``) in each group.
+
+        Groups that have these limits already need no step.
+        """
         if limits and self.hindrance:
             raise EnvironmentFaultError(*self.hindrance)
         line = " ".join(f"{word}={limits.get(kind, 'max')}" for word, kind in _V2_NAMES.items())
@@ -71,17 +78,19 @@ class CgroupV2Limits:
 
 
 def find_throttle(mountinfo: Path = _MOUNTINFO, own_groups: Path = _OWN_GROUPS) -> CgroupV1Limits | CgroupV2Limits:
-    """Return the present limits of devices, by the version of control groups that limits devices on this machine."""
+    """Return the present limits of all devices, in the version of control groups that this machine uses."""
     for fstype, point, options in _hierarchies(mountinfo):
         if fstype == "cgroup" and "blkio" in options:
             return _find_blkio(point)
     for fstype, point, _ in _hierarchies(mountinfo):
         if fstype == "cgroup2" and _IO in _words_of(point / "cgroup.controllers"):
             return _find_io(point, own_groups)
-    fault = "the kernel cannot limit block devices here: cgroup v1 without blkio, cgroup v2 without the controller io"
-    return CgroupV2Limits(
-        {}, hindrance=(fault, "mount one of them, or do not throttle: hdd.read_mb_per_s=null and so on")
+    fault = (
+        "the kernel cannot limit block devices here: neither blkio of cgroup v1 nor the controller io of cgroup v2 is"
+        " available"
     )
+    cure = "mount one of these controllers, or make storages without speed limits: hdd.read_mb_per_s=null and so on"
+    return CgroupV2Limits({}, hindrance=(fault, cure))
 
 
 def _find_blkio(folder: Path) -> CgroupV1Limits:
@@ -94,11 +103,11 @@ def _find_blkio(folder: Path) -> CgroupV1Limits:
 
 
 def _find_io(root: Path, own_groups: Path) -> CgroupV2Limits:
-    if (root / "io.max").exists():  # the root that a container sees is a group
+    if (root / "io.max").exists():  # in a container, the visible root is a normal group, which can have limits
         return CgroupV2Limits({root: _read_io_max(root)})
     in_root = (
-        "this process is in the root group of cgroup v2, where nothing can be limited",
-        f"move your shell to a group of its own: mkdir {root}/work && echo $$ > {root}/work/cgroup.procs",
+        "this process is in the root group of cgroup v2, which cannot have limits",
+        f"move your shell into a new group: mkdir {root}/work && echo $$ > {root}/work/cgroup.procs",
     )
     controllers = _words_of(root / "cgroup.subtree_control")
     groups = sorted(path.parent for path in root.glob("*/cgroup.procs"))
@@ -109,7 +118,10 @@ def _find_io(root: Path, own_groups: Path) -> CgroupV2Limits:
 
 
 def _read_io_max(group: Path) -> dict[str, dict[str, int]]:
-    """Return the limits in lines like ``7:0 rbps=163000000 wbps=max riops=max wiops=max``."""
+    """Return the limits of each device in the file ``io.max`` of a group.
+
+    The file has lines such as ``7:0 rbps=163000000 wbps=max riops=max wiops=max``.
+    """
     limits_of_devices = {}
     for line in _kernel_lines(group / "io.max"):
         number, *pairs = line.split()
@@ -119,7 +131,7 @@ def _read_io_max(group: Path) -> dict[str, dict[str, int]]:
 
 
 def _hierarchies(mountinfo: Path) -> Iterator[tuple[str, Path, list[str]]]:
-    """Yield type, mount point and options of each mounted hierarchy of control groups."""
+    """Yield the file system type, the mount point and the options of each mounted hierarchy of control groups."""
     for line in _kernel_lines(mountinfo):
         fields, _, type_and_options = line.partition(" - ")
         fstype, *_, options = type_and_options.split(" ")
@@ -132,7 +144,7 @@ def _words_of(path: Path) -> list[str]:
 
 
 def _kernel_lines(path: Path) -> list[str]:
-    """Return the lines of a file of the kernel; empty if the file does not exist."""
+    """Return the lines of a file of the kernel, or an empty list if the file cannot be read."""
     try:
         return [line for line in path.read_text(encoding="utf-8", errors="surrogateescape").split("\n") if line]
     except OSError:

@@ -1,1 +1,1 @@
-"""Code that runs on the node: it reads work lists, works on one cell after the other, and forks the runs."""
+"""Code that runs on a compute node: a worker reads its work list, runs the cells, and forks a process for each run."""

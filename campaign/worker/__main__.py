@@ -1,6 +1,7 @@
 """Run the cells of a work list, with the same code on a workstation and in a Slurm job.
 
-This process imports no TensorFlow: runs are forked from a template process (`campaign.worker.runner`). By hand::
+This process does not import TensorFlow. A template process imports TensorFlow, and each run is a fork of the template
+process (`campaign.worker.runner`). A worker can be started by hand::
 
     python -m campaign.worker WORK_LIST.json
 """
@@ -42,25 +43,26 @@ from jobs.system.files import keep_trying, write_json
 from jobs.terminal import open_streams
 
 _PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe_accelerator", 120.0
-_GIVE_UP_AFTER = 2  # failed runs in succession; a run that hangs takes run_timeout_s
+# A cell ends after this number of consecutive failed runs, because a run that hangs takes the whole run_timeout_s.
+_GIVE_UP_AFTER = 2
 _STOPPED_EXIT = 128 + signal.SIGTERM
 
 
 @dataclass
 class Worker:
-    """A worker with its work list and the process from which runs are forked."""
+    """A worker, with its work list and the template process from which runs are forked."""
 
     folder: CampaignFolder
     work: WorkList
     template: Template
-    # Slurm's facts on its job; before each run Slurm is asked for them until it answers.
+    # Slurm's description of the job. If Slurm did not answer, the worker asks again before each run.
     job: Mapping[str, str] = field(default_factory=dict)
-    leader: Leader | None = None  # of the other ranks, in a job on several nodes
-    _pair: int | None = None  # number of the present pair of measured runs, if cells take turns
+    leader: Leader | None = None  # leads the other ranks of a job on several nodes; None on a single node
+    _pair: int | None = None  # number of the present pair of measured runs; None if cells do not take turns
 
     def run_all(self) -> bool:
-        """Run every cell of the list, one after the other; return whether all of them are done."""
-        self.template.start()  # before the first run, whose start time would include the import
+        """Run all cells of the work list; return whether all cells are done."""
+        self.template.start()  # otherwise the start time of the first run would include the import of TensorFlow
         self._require_accelerator()
         cells = self.work["cells"]
         groups = [cells] if self.work["conduct"]["in_turn"] else [[item] for item in cells]
@@ -75,7 +77,10 @@ class Worker:
                 raise EnvironmentFaultError(run_end_sentence(answer["end"]), NoGpuError().hint)
 
     def run_cells(self, items: Sequence[ListedItem]) -> bool:
-        """Run one run of each cell in turn, forth and back, until all cells are over; return whether all are done."""
+        """Run the cells in turns until all cells are finished; return whether all cells are done.
+
+        In each turn, every cell does one run. The order of the cells is reversed after each turn (a b b a).
+        """
         self._pair = session.next_pair_number(self.folder, items) if len(items) > 1 else None
         cells, outcomes = [self._run_cell(item) for item in items], []
         while cells:
@@ -95,7 +100,10 @@ class Worker:
         return all(outcomes)
 
     def _run_cell(self, item: ListedItem) -> Generator[None, None, bool]:
-        """Yield after each run of one cell; return whether the cell is done, or was taken over by another worker."""
+        """Run one cell and yield after each run; return whether the cell is done.
+
+        Also return True if another worker has taken the cell over.
+        """
         verdict = session.verdict_if_over(self.folder, self.work, item["id"])
         if verdict is not None:
             return verdict
@@ -105,17 +113,20 @@ class Worker:
                 self.leader.gather()
                 self.leader.make_data(item, item_with_data["dataset"])
             return (yield from self._run_session(item_with_data))
-        except UsageError as error:  # only this cell cannot run
+        except UsageError as error:  # only this cell cannot run; the worker continues with the next cell
             return self._refuse(item, {"code": RunEnd.NO_DATA, "words": f"{error.message}; {error.hint}"})
         except session.TakenOverError as error:
-            with suppress(OSError):  # the reader of the log may be gone
+            with suppress(OSError):  # the process that reads stderr may have ended
                 print(f"{item['id']}: {error}", file=sys.stderr, flush=True)
             if error.same_list:
                 raise
             return True
 
     def _run_session(self, item: WorkItem) -> Generator[None, None, bool]:
-        """Yield after each warm-up and each missing run of one cell; return whether the cell is done."""
+        """Do the warm-up runs and the missing runs of one cell; yield after each run.
+
+        At the end, return whether the cell is done.
+        """
         recorded, missing = session.begin_session(self.folder, self.work, item)
         verdicts, failures = Verdicts(self.folder, recorded["terms"]), 0
         report = partial(self._save_waiting, recorded)
@@ -126,17 +137,18 @@ class Worker:
                 failures = failures + 1 if run["status"] == "failed" else 0
                 if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS or not disturbance.may_continue(run):
                     break
-                if self._pair is not None:  # else the next run saves the record; here other cells run before
+                # Normally the next run of the cell saves the record. If cells take turns, other cells run before that.
+                if self._pair is not None:
                     self._save_record(recorded)
                 yield
-        except NotQuietError:  # of this cell, or of a cell with which it takes turns
+        except NotQuietError:  # raised for this cell, or for another cell that takes turns with this cell
             self._end_session(recorded)
             raise
         return self._end_session(recorded)
 
     @staticmethod
     def _judge_last_run(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
-        """Return the last run with its verdict; the run is marked as failed if its benchmark left out metrics."""
+        """Return the last run with its verdict; if its benchmark left out metrics, mark the run as failed."""
         try:
             return verdicts.judged(recorded)["runs"][-1]
         except record.DamagedRecordError as error:
@@ -160,10 +172,10 @@ class Worker:
         return Verdicts(self.folder, recorded["terms"]).judged(recorded)["status"] == "done"
 
     def _run_once(self, recorded: Record, next_run: session.NextRun, item: WorkItem) -> Run:
-        """Do one run while its storages are locked; the run begins, and is recorded, when it has the locks."""
+        """Wait for the locks of the storages, record that the run begins, and do the run."""
         lock = Path(item["dataset"]["lock"])
         if any(run.get("token") == self.work["token"] for run in recorded["runs"]):
-            self._save_record(recorded)  # it has the last run, which is not on disk yet
+            self._save_record(recorded)  # the end of the previous run is not on disk yet
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.describe_job()
         method = locks.lock_method(item["access"], slurm=self.work["cluster"] == "slurm")
@@ -183,21 +195,25 @@ class Worker:
         return run
 
     def _pair_of(self, next_run: session.NextRun) -> int | None:
-        """Return the number of a run's pair: two runs of one cell, or of cells that take turns; None without one."""
+        """Return the number of the pair to which a run belongs, or None.
+
+        A pair are two runs of one cell, or runs of cells that take turns.
+        """
         return next_run.pair if next_run.role != "measured" or next_run.pair is not None else self._pair
 
     def _hold_other_nodes(self, method: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
-        """Return a context that holds the locks on the job's other nodes, if each has a storage of its own."""
+        """Return a context that locks the storages of the job's other nodes, if each node has its own storage."""
         if self.leader is None:
             return nullcontext()
         self.leader.gather()
         return nullcontext() if method != "lock" or item["access"]["shared"] else self.leader.hold_storages(lock)
 
     def _refusal(self, run: Run, item: WorkItem, proof: locks.LockProof) -> End | None:
-        """Return why a run must not begin; None if it may."""
+        """Return the reason why a run must not begin, or None if the run may begin."""
         threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
         if self.work["cluster"] == "slurm" and not conduct["cluster"]["oversubscribe"] and run["cpus"] < threads:
-            return {"code": RunEnd.TOO_FEW_CPUS, "threads": threads, "cpus": run["cpus"]}  # of the allocation
+            # `run["cpus"]` is the number of CPUs that Slurm has allocated to the job.
+            return {"code": RunEnd.TOO_FEW_CPUS, "threads": threads, "cpus": run["cpus"]}
         if reason := checkpoint_targets.moved_path_sentence(item):
             return {"code": RunEnd.STORAGE_MOVED, "words": reason}
         if reason := emulation.missing_limits(checkpoint_targets.used_paths(item)):
@@ -206,7 +222,7 @@ class Worker:
         return {"code": RunEnd.NOT_EXCLUSIVE, "words": reason} if reason else None
 
     def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
-        """Execute the run in a fork of the template, and put its metrics into `run`."""
+        """Execute the run in a fork of the template process, and add the metrics to `run`."""
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
         request = self._make_request(run, item)
@@ -219,25 +235,25 @@ class Worker:
                 self._save_record(recorded)
             raise
         run |= metrics
-        if not log.exists():  # a full disk
+        if not log.exists():  # for example because the disk is full
             run["log"] = None
 
     def _run_in_template(self, request: RunRequest, log: Path) -> Run:
-        """Return the metrics of a request, run here or on all ranks of the job."""
+        """Execute a request on this node or on all ranks of the job, and return its metrics."""
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
             if self.work["cluster"] != "slurm":
                 request["dataset"] = path_on_rank(request["dataset"], request["settings"]["storage"], 0)
             ending_s = registry.benchmark_of(request["settings"]).ending_s
             run = self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
-            if "seconds" in run.get("end", {}):  # the user set this limit; `ending_s` is not part of it
+            if "seconds" in run.get("end", {}):  # report the time limit that the user has set, without `ending_s`
                 run["end"]["seconds"] = conduct["run_timeout_s"]
             return run
         ranks = self.leader.ranks if self.leader else runner.local_ranks(self.template, nodes)
         return runner.run_on_ranks(ranks, request, log, conduct)
 
     def _make_request(self, run: Run, item: WorkItem) -> RunRequest:
-        """Return the request for a run: its settings, data and files."""
+        """Return the request for a run: the settings, the data and the paths of the output files."""
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         number = run["run"]
         is_profiled = run["role"] != stopping.UNPROFILED
@@ -271,17 +287,17 @@ class Worker:
         self._save_record(recorded)
 
     def _save_record(self, recorded: Record) -> None:
-        """Write the record if this worker still has the lease of the cell."""
+        """Write the record; raise TakenOverError if another worker has the lease of the cell now."""
         session.require_lease(self.folder, recorded)
         path, check = self.folder.record(recorded["cell"]["id"]), partial(session.refuse_removed, self.folder)
         record.write_record(path, recorded, session.disk_patience_s(self.work), check)
 
 
 def main(work_list: str) -> int:
-    """Run the work list at this path; return the exit code: 0 if all its cells are done, else 1.
+    """Run the cells of the work list at the path `work_list`; return the exit code: 0 if all cells are done, else 1.
 
-    An error of the whole worker (no TensorFlow, no space for a record) is written to ``<work list>.error.json`` for the
-    front process, and raised.
+    An error that stops the whole worker, for example missing TensorFlow or a full disk, is raised. It is also written
+    to ``<work list>.error.json``, so that the command that started the worker can report the error.
     """
     path = Path(work_list)
     work = read_file(path.resolve(), WorkList)
@@ -294,14 +310,14 @@ def main(work_list: str) -> int:
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, raise_on_signals(slurm=work["cluster"] == "slurm"):
         try:
-            # An earlier start of a requeued job may have left the file.
+            # The error file may exist from an earlier start of a requeued job.
             keep_trying(partial(fault.unlink, missing_ok=True), session.disk_patience_s(work))
             if work["cluster"] == "slurm" and job.was_restarted_too_often(work["conduct"]["cluster"], fault):
                 return 1
             _make_data_sets(folder, work)
             return 0 if not work["cells"] or Worker(folder, work, template, leader=leader).run_all() else 1
         except session.TakenOverError:
-            return 1  # no error is written: the other worker has the same file for it
+            return 1  # no error is written, because the other worker uses the same error file
         except RankLostError as lost:
             job.requeue_or_explain(work["conduct"]["cluster"], fault, str(lost))
             return _STOPPED_EXIT
@@ -312,7 +328,7 @@ def main(work_list: str) -> int:
                 job.requeue_or_explain(work["conduct"]["cluster"], fault)
             return _STOPPED_EXIT
         except (CampaignError, OSError) as error:
-            with suppress(OSError):  # the folder is gone or full
+            with suppress(OSError):  # the folder was removed, or its disk is full
                 write_json(fault, _fault_of(error))
             raise
         finally:
@@ -322,34 +338,34 @@ def main(work_list: str) -> int:
 
 
 def _make_data_sets(folder: CampaignFolder, work: WorkList) -> None:
-    """Make the data of the cells that later jobs run."""
+    """Make the data of all cells in ``to_make``, which later jobs will run."""
     with console.progress() as progress:
         for item in work.get("to_make", ()):
             session.make_missing_data(folder, item, progress)
 
 
 def _end_by_stop(stop: WorkerStoppedError | RankLostError) -> End:
-    """Return the end of a run that was under way when its worker stopped."""
+    """Return how a run ended that was interrupted because its worker was stopped or a rank was lost."""
     if isinstance(stop, RankLostError):
         return {"code": RunEnd.RANK_LOST, "words": str(stop)}
     return {"code": RunEnd.TIME_IS_UP if stop.time_is_up else RunEnd.STOPPED}
 
 
 def _make_leader(path: Path, work: WorkList, template: Template) -> Leader | None:
-    """Return the leader of the other ranks of a job; None for a job on one node."""
+    """Return the leader of the other ranks of a job, or None for a job on a single node."""
     nodes = work["cells"][0]["settings"].get("nodes", 1) if work["cluster"] == "slurm" and work["cells"] else 1
     return Leader(template, path, nodes, work["conduct"]["ranks_timeout_s"]) if nodes > 1 else None
 
 
 def _fault_of(error: CampaignError | OSError) -> WorkerFault:
-    """Return an error in the form that the front process reads."""
+    """Return the content of the error file for an error that stops the worker."""
     if isinstance(error, CampaignError):
         fault: WorkerFault = {"message": error.message, "hint": error.hint}
         return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
-    hint = "fix it; `python -m campaign doctor` checks the folders on a node"
+    hint = "correct this error; `python -m campaign doctor` checks the folders on a node"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "make room, then repeat the same command"
-    return {"message": f"the worker cannot go on: {error}", "hint": hint}
+        hint = "free some space, then repeat the command"
+    return {"message": f"the worker cannot continue: {error}", "hint": hint}
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Store a batch: the work lists that are submitted together, and how their workers ended.
+"""Store a batch in a folder: the work lists that are submitted together, and how their workers ended.
 
 ::
 
     workers/<token>-<number>/
-      batch.json            the batch and the cells of its workers; written before the submission
+      batch.json            the batch and the cells of the workers; written before the submission
       work-<index>.json     the work list of one worker
-      ended.json            the known ends of workers
-      cancelled.json        the workers whose jobs the verb `cancel` ended; Slurm forgets a job that never started
-      job.sh                the script for sbatch
+      ended.json            how workers ended
+      cancelled.json        the workers whose jobs `cancel` ended, because Slurm forgets jobs that never started
+      job.sh                the batch script for sbatch
       …                     logs of the workers
 
-Any later process finds a batch by its folder; nothing here depends on a job id.
+Later commands find a batch by its folder, and need no job id.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from jobs.system.files import write_json
 
 _FILE = "batch.json"
 _ENDED, _CANCELLED = "ended.json", "cancelled.json"
-# Lines that Slurm writes into a log below the cause.
+# Lines that Slurm writes at the end of a log, after the line with the cause of a failure.
 _SLURM_LINES = re.compile(r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*")
 _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
 
 class WorkerFault(TypedDict):
-    """The error that ended a worker."""
+    """The error that ended a worker, as stored in the worker's error file."""
 
     message: str
     hint: str
-    not_quiet: NotRequired[bool]  # others disturbed its runs: another try may succeed
+    not_quiet: NotRequired[bool]  # whether other programs disturbed the runs, so that another try may succeed
 
 
 class _BatchFile(TypedDict):
@@ -64,77 +64,80 @@ class _BatchFile(TypedDict):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of workers."""
+    """A batch: one or more workers that were submitted together, for example the tasks of a Slurm array job."""
 
-    folder: Path  # on Slurm also the working directory of its jobs, which identifies them
+    folder: Path  # on Slurm also the working directory of the jobs, by which the jobs are found
     cluster: str  # ``slurm``, ``local`` or ``debug``
-    token: str  # of the submission; every record and run names it
+    token: str  # the token of the submission, which is also in every record and run
     job_name: str
-    cells: list[list[str]]  # ids of the cells of each worker, in the order in which it runs them
+    cells: list[list[str]]  # cell ids of each worker, in the order in which the worker runs the cells
     submitted_utc: str
-    job_id: str | None = None  # Slurm's id, for messages
-    refused: str | None = None  # Slurm's message, if it refused the jobs
-    ended: dict[int, WorkerEnd] = field(default_factory=dict, compare=False)
+    job_id: str | None = None  # Slurm's job id, used only in messages
+    refused: str | None = None  # Slurm's message if Slurm refused the jobs, else None
+    ended: dict[int, WorkerEnd] = field(default_factory=dict, compare=False)  # how workers ended, by worker index
 
     def work_list(self, index: int) -> Path:
-        """Return the path of the work list of one worker."""
+        """Return the path of the work list of the worker with the index `index`."""
         return self.folder / f"work-{index}.json"
 
     @property
     def script(self) -> Path:
-        """Return the path of the script that sbatch gets."""
+        """Return the path of the batch script for sbatch."""
         return self.folder / "job.sh"
 
     def fault(self, index: int) -> WorkerFault | None:
-        """Return the error that ended a worker; None without an error."""
+        """Return the error that ended a worker, or None if the worker wrote no error file."""
         with suppress(OSError, ValueError):
             return reading.read_json(self.work_list(index).with_suffix(".error.json"), WorkerFault)
         return None
 
     def last_words(self, index: int) -> str:
-        """Return the last line of a worker's log that is not Slurm's, with the path of the log; empty if none."""
+        """Return the last line of a worker's log and the path of the log, or an empty text without a log.
+
+        Lines that Slurm has written are skipped.
+        """
         logs = sorted(self.folder.glob(f"*_{index}_0_log.err" if self.cluster == "slurm" else "*_log.err"))
         lines = [line for line in last_lines(logs[-1]).splitlines() if line.strip()] if logs else []
         own_lines = [line for line in lines if not _SLURM_LINES.match(line)] or lines
         return f"{own_lines[-1][:_LONGEST_LINE]} ({logs[-1]})" if own_lines else ""
 
     def save(self) -> None:
-        """Write ``batch.json``, and make its folder if there is none."""
+        """Write the batch to ``batch.json``; create the folder of the batch if it is missing."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         values = asdict(self)
         write_json(self.folder / _FILE, {key: values[key] for key in values if key not in ("folder", "ended")})
 
     def save_ends(self, ends: Mapping[int, WorkerEnd]) -> None:
-        """Add the ends of workers to ``ended.json``, because the scheduler forgets them."""
+        """Add to ``ended.json`` how workers ended, because Slurm forgets ended jobs."""
         new = {index: end for index, end in ends.items() if index not in self.ended}
         if new:
             self.ended.update(new)
             write_json(self.folder / _ENDED, {str(index): end for index, end in self.ended.items()})
 
     def save_cancelled(self, indices: Iterable[int]) -> None:
-        """Add workers to ``cancelled.json``."""
+        """Add to ``cancelled.json`` the indices of workers whose jobs `cancel` has ended."""
         write_json(self.folder / _CANCELLED, sorted({*indices, *self.cancelled_workers()}))
 
     def cancelled_workers(self) -> list[int]:
-        """Return the workers whose jobs ``cancel`` ended, from ``cancelled.json``."""
+        """Return the indices of the workers whose jobs `cancel` has ended, from ``cancelled.json``."""
         with suppress(OSError, ValueError):
             return reading.read_json(self.folder / _CANCELLED, list[int])
         return []
 
     def open_workers(self) -> list[int]:
-        """Return the workers whose end is not known."""
+        """Return the indices of the open workers; a worker is open until its end is recorded in the batch."""
         return [] if self.refused else [index for index in range(len(self.cells)) if index not in self.ended]
 
 
 def read_batches(folder: CampaignFolder) -> list[Batch]:
-    """Return every batch of a campaign, oldest first."""
+    """Return all batches of a campaign, the oldest batch first."""
     batches = [_read_batch(path.parent) for path in folder.workers.glob(f"*/{_FILE}")]
-    # Within one submission a longer name has a larger number: token-10 comes after token-9.
+    # The length of the name is part of the key, so that token-10 comes after token-9.
     return sorted(batches, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))
 
 
 def last_workers(batches: list[Batch]) -> dict[str, tuple[Batch, int]]:
-    """Return the last batch and the last worker of each cell, by the cell's id."""
+    """Return for each cell id the last batch and the index of the last worker that had the cell."""
     return {cell: (batch, index) for batch in batches for index, cells in enumerate(batch.cells) for cell in cells}
 
 
@@ -148,7 +151,7 @@ def _read_batch(folder: Path) -> Batch:
 
 
 def read_file(path: Path, shape: type[_Shape]) -> _Shape:
-    """Return the content of a file of a batch.
+    """Return the content of a JSON file of a batch, checked against the type `shape`.
 
     Raises
     ------
@@ -159,7 +162,7 @@ def read_file(path: Path, shape: type[_Shape]) -> _Shape:
         return reading.read_json(path, shape)
     except (OSError, ValueError) as error:
         raise EnvironmentFaultError(
-            f"{path} is damaged: {error}", "move its folder away; the records are complete without it"
+            f"{path} is damaged: {error}", "move the folder of this file away; the records are complete without it"
         ) from error
 
 
@@ -171,28 +174,28 @@ _SLURM_OPTIONS = {
 
 @dataclass(frozen=True)
 class CampaignCall:
-    """One call of the command: the user's overrides and the conduct of the campaign."""
+    """One call of the command `run`: the user's overrides, and the settings of how the campaign runs."""
 
     folder: CampaignFolder
     conduct: Conduct
-    token: str  # eight hex digits that identify this submission
-    utc: str  # time of the call; a worker of a later request has precedence
-    words: Sequence[str]  # the overrides as typed
+    token: str  # eight hexadecimal digits that identify this submission
+    utc: str  # time of the call; if two workers have the same cell, the worker of the later call runs it
+    words: Sequence[str]  # the overrides as the user typed them
     attempt: int = 0  # number of the retry (``retries``)
-    first: str = ""  # token of the campaign's first request, if this is a later one
+    first: str = ""  # token of the campaign's first call; empty if this is the first call
 
     @property
     def campaign_id(self) -> str:
-        """Return an id that only this campaign has."""
+        """Return the unique id of this campaign, which its snapshots in a bucket need."""
         return checkpoint_targets.campaign_id(self.folder, self.first or self.token)
 
     def work_list(
         self, cluster: str, entries: Sequence[PlannedCell], data: Mapping[str, Data | None], first: int = 0
     ) -> WorkList:
-        """Return the work list of a worker under ``slurm``, ``local`` or ``debug``.
+        """Return the work list of a worker that runs the cells `entries`.
 
-        `data`: the dataset by cell id, None if the worker makes it; `first`: the position of the first entry in the
-        shuffled order of the whole submission.
+        `cluster` is ``slurm``, ``local`` or ``debug``. `data` is the dataset of each cell id, or None if the worker
+        makes the dataset. `first` is the position of the first entry in the shuffled order of the whole submission.
         """
         return {
             "token": self.token,
@@ -208,7 +211,10 @@ class CampaignCall:
 
 
 def _conduct_for_worker(conduct: Conduct) -> Conduct:
-    """Return the conduct without Slurm's options: a worker needs none, and they may hold a secret (``${oc.env:…}``)."""
+    """Return the conduct without the options for Slurm, which a worker does not need.
+
+    These options may contain a secret of the user (``${oc.env:…}``).
+    """
     cluster = {key: value for key, value in conduct["cluster"].items() if key not in _SLURM_OPTIONS}
     site = {key: value for key, value in conduct["site"].items() if key in ("name", *OF_SITE)}
     return {**conduct, "cluster": cluster, "site": site}

@@ -1,18 +1,20 @@
-"""Lead the ranks of a Slurm job from its first rank, and follow it from the other ranks, each on a node of its own.
+"""Lead the ranks of a Slurm job from the first rank, and follow the first rank from the other ranks.
 
-`srun` starts the same command on each node. The first rank writes the meeting file beside its work list: the address
-where it listens. The other ranks read it. Both sides prove to each other that they know the secret in that file
-(`jobs.ranks.peers`), then the other ranks carry out the orders of the first rank until it has gone::
+Each rank runs on its own node; `srun` starts the same command on each node. The first rank listens on a TCP port, and
+writes its address into the meeting file, which is in the same folder as the work list. The other ranks read the meeting
+file and connect. Both sides prove to each other that they know the secret in the meeting file (`jobs.ranks.peers`).
+Then the other ranks execute the orders of the first rank until the first rank closes the connection::
 
     {"rank", "node", "address", "boot"}               first message of another rank
     {"do": "run", "request", "log", "timeout_s"}  ->  {"run", "ended_s"}
-    {"do": "stop"}, for a run under way               no answer but that of the run
+    {"do": "stop"}, during a run                      no answer except the answer to the run
     {"do": "lock", "path"}, {"do": "unlock"}      ->  {}
     {"do": "data", "item"}                        ->  {"data"} or {"error", "hint"}
-    {"alive"}, every few seconds before an answer to "lock" and "data", because these may take long
+    {"alive"}, every few seconds before an answer to "lock" and "data", because such orders may take long
 
-The meeting file is removed when all ranks have come, or when the first rank ends; if the first rank was killed, another
-rank removes it. No request has the secret of the hub: each rank derives it from the secret of the job.
+The meeting file is removed when all ranks have connected, or when the first rank ends. If the first rank was killed,
+another rank removes the meeting file. No request contains the secret of the hub, because each rank derives this secret
+from the secret of the job.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ from jobs.ranks.peers import Listener, Newcomer, StrangerError, connect, derived
 from jobs.ranks.rank import boot_id
 from jobs.system import files
 
-_POLL_S = 0.2  # between two looks for the meeting file
-HELLO_S = 10.0  # for an answer that needs no work
-_ALIVE_S = 5.0  # between two signs of life of a rank that works on an order
-_RANK_LOST_AFTER_S = 60.0  # a rank that sends nothing for so long is lost
-HUB = "hub"  # the purpose of the second secret
+_POLL_S = 0.2  # pause between two checks whether the meeting file exists
+HELLO_S = 10.0  # timeout of an answer for which the other side need not work
+_ALIVE_S = 5.0  # while a rank works on an order, it sends ``alive`` after each pause of this length
+_RANK_LOST_AFTER_S = 60.0  # a rank that sends no message for this time counts as lost
+HUB = "hub"  # the label with which the hub's secret is derived from the job's secret
 
 
 class MeetingFile(TypedDict):
-    """The content of the meeting file: the address of the first rank, its secret, and the start of the job."""
+    """The content of the meeting file: the address of the first rank, the secret, and the start of the job."""
 
-    job: str
+    job: str  # Slurm's job id; `job` and `restarts` identify the start of the job
     restarts: int
     address: str
     port: int
@@ -63,31 +65,34 @@ class MeetingFile(TypedDict):
 
 
 def rank_here() -> int:
-    """Return the rank of this process in its Slurm step."""
+    """Return the rank of this process in its Slurm job step; 0 outside Slurm."""
     return int(os.environ.get("SLURM_PROCID", "0"))
 
 
 def meeting_file(work_list: Path) -> Path:
-    """Return the path of the meeting file, beside a work list."""
+    """Return the path of the meeting file, which is in the same folder as the work list."""
     return work_list.with_suffix(".ranks.json")
 
 
 def identify_start() -> dict[str, Any]:
-    """Return the job id and the number of restarts, which identify this start of the job."""
+    """Return the job id and the number of restarts, which together identify this start of the job."""
     return {"job": os.environ.get("SLURM_JOB_ID", ""), "restarts": job.number_of_restarts()}
 
 
 def follow_first_rank(path: Path, work: WorkList) -> int:
-    """Carry out the orders of the first rank until it has gone, or if it does not come in time; return 0."""
+    """Execute the orders of the first rank until the first rank has ended; return 0.
+
+    Also return 0 if the first rank does not write its meeting file in time.
+    """
     for number in (signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # the first rank handles them
+        signal.signal(number, signal.SIG_IGN)  # the first rank handles these signals for all ranks
     template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), modules_to_preload(work))
     serve_first_rank(path, work, rank_here(), template)
     return 0
 
 
 def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) -> None:
-    """Carry out the orders of the first rank until it has gone, without changing signal handlers."""
+    """Execute the orders of the first rank until the first rank has ended; do not change signal handlers."""
     try:
         template.start()
         meeting = _wait_for_meeting(meeting_file(path), work["conduct"]["ranks_timeout_s"])
@@ -101,31 +106,31 @@ def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) 
             with suppress(ClosedError):
                 while True:
                     order = channel.receive().value
-                    if order["do"] != "stop":  # the run to stop has ended meanwhile
+                    if order["do"] != "stop":  # the run that should be stopped has already ended
                         channel.send(follower.carry_out(order))
             remove_meeting_file(meeting_file(path))  # in case the first rank was killed
     except (ClosedError, TimeoutError) as error:
-        if isinstance(error, StrangerError):  # another process listens there: the first rank has gone
+        if isinstance(error, StrangerError):  # another process listens on the port, so the first rank has ended
             remove_meeting_file(meeting_file(path))
-        with suppress(OSError):  # the reader of the log may be gone
+        with suppress(OSError):  # the process that reads stderr may have ended
             print(f"rank {rank} ends: {error}", file=sys.stderr, flush=True)
     finally:
         template.close()
 
 
 def remove_meeting_file(file: Path) -> None:
-    """Remove the meeting file, unless it is of another start of the job."""
+    """Remove the meeting file if it belongs to this start of the job."""
     with suppress(OSError, ValueError):
         if _is_of_this_start(reading.read_json(file, MeetingFile)):
             file.unlink()
 
 
 def _wait_for_meeting(file: Path, timeout_s: float) -> MeetingFile:
-    """Wait for the meeting file of this start of the job and return its content; raises ClosedError on a timeout."""
+    """Wait for the meeting file of this start of the job and return its content; raise ClosedError after a timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
-            os.scandir(file.parent).close()  # makes an NFS client look for new files
+            os.scandir(file.parent).close()  # this call makes an NFS client look for new files
             meeting = reading.read_json(file, MeetingFile)
             if _is_of_this_start(meeting):
                 return meeting
@@ -139,7 +144,7 @@ def _is_of_this_start(meeting: MeetingFile) -> bool:
 
 @dataclass(frozen=True)
 class _RankWorker:
-    """Carries out the orders of the first rank on another rank."""
+    """Executes the orders of the first rank on another rank."""
 
     channel: Channel
     template: Template
@@ -148,7 +153,7 @@ class _RankWorker:
     held_locks: ExitStack
 
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out an order of the first rank; return the answer."""
+        """Execute an order of the first rank, and return the answer to the first rank."""
         if order["do"] == "run":
             began = time.perf_counter()
             return {"run": self._run(order), "ended_s": time.perf_counter() - began}
@@ -166,7 +171,7 @@ class _RankWorker:
 
     @contextmanager
     def _report_alive(self) -> Iterator[None]:
-        """Send the first rank a sign of life every few seconds while the code inside runs."""
+        """Send the message ``alive`` to the first rank every few seconds while the code in the ``with`` block runs."""
         is_done = threading.Event()
 
         def send_signs() -> None:
@@ -187,7 +192,7 @@ class _RankWorker:
         return CampaignFolder(Path(self.work["campaign_dir"]))
 
     def _run(self, order: dict[str, Any]) -> Run:
-        """Run a request, and stop it if the first rank says so or has gone; return the run."""
+        """Execute a request and return the run; stop the run if the first rank orders it or has ended."""
         log = Path(order["log"])
         if not log.resolve().is_relative_to(self._folder.root.resolve()):
             fault = f"the log {log} is not in {self._folder.root}"
@@ -197,26 +202,26 @@ class _RankWorker:
             self.template.stop()
         run = self.template.outcomes()[0].run
         if self.template.was_stopped:
-            self.channel.receive(HELLO_S)  # the order that stopped it
+            self.channel.receive(HELLO_S)  # receive the order "stop", which has stopped the run
         return run
 
 
 def set_hub_secret(request: RunRequest, secret: str) -> RunRequest:
-    """Return a request with this secret of the hub; unchanged if it is not a request of a rank."""
+    """Return a request with `secret` as the secret of the hub; a request for a single process remains unchanged."""
     return {**request, "rank": {**request["rank"], "secret": secret}} if "rank" in request else request
 
 
-_GRACE_S = 5.0  # until the other ranks are stopped when one rank has failed
+_GRACE_S = 5.0  # after a rank has failed, the other ranks are stopped after this time
 _STOPPED: Run = {"status": "failed", "end": {"code": RunEnd.RANK_FAILED}}
 
 
 class RankLostError(Exception):
-    """Raised if a rank's node or worker has gone."""
+    """Raised if the first rank has lost the connection to another rank, or if a rank does not stop."""
 
 
 @dataclass
 class _FollowerChannel:
-    """The first rank's connection to one other rank."""
+    """The connection of the first rank to another rank."""
 
     channel: Channel
     rank: int
@@ -225,19 +230,19 @@ class _FollowerChannel:
     boot: str
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Send an order and return the answer; raises RankLostError if nothing comes for 60 s."""
+        """Send an order and return the answer; raise RankLostError if the rank sends no message for 60 s."""
         self.send(order)
         while "alive" in (answer := self.receive(_RANK_LOST_AFTER_S)):
             pass
         return answer
 
     def send(self, order: dict[str, Any]) -> None:
-        """Send an order; raises RankLostError."""
+        """Send an order; raise RankLostError if the connection is closed."""
         with self._explain_loss():
             self.channel.send(order)
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
-        """Return the next answer; raises RankLostError."""
+        """Return the next message; raise RankLostError if no message comes within `timeout_s`."""
         with self._explain_loss():
             return self.channel.receive(timeout_s).value
 
@@ -250,7 +255,7 @@ class _FollowerChannel:
 
 
 class Leader:
-    """The first rank's view of the other ranks of a job; they must come within `timeout_s`."""
+    """Leads the other ranks of a job from the first rank; the other ranks must connect within `timeout_s`."""
 
     def __init__(self, template: Template, work_list: Path, size: int, timeout_s: float) -> None:
         self._template, self._size, self._timeout_s = template, size, timeout_s
@@ -262,11 +267,11 @@ class Leader:
 
     @property
     def ranks(self) -> RanksOfRun:
-        """Return all ranks of the job, each on its node."""
+        """Return all ranks of the job, with the addresses of their nodes."""
         return RanksOfRun(self.addresses, self.hub_secret, self.run)
 
     def gather(self) -> None:
-        """Wait for all ranks of the job; raises EnvironmentFaultError if one does not come."""
+        """Wait until all ranks of the job have connected; raise EnvironmentFaultError if a rank does not connect."""
         if self.addresses:
             return
         with closing(Listener(job.node_address(), self._secret, self._size)) as listener:
@@ -278,7 +283,7 @@ class Leader:
                 for newcomer in listener.turn(left_s)[0]:
                     self._welcome(newcomer)
             if strangers := listener.strangers():
-                with suppress(OSError):  # the reader of the log may be gone
+                with suppress(OSError):  # the process that reads stderr may have ended
                     print(f"{strangers}; no rank waited for them", file=sys.stderr, flush=True)
         remove_meeting_file(self._file)
         self._followers.sort(key=lambda follower: follower.rank)
@@ -286,17 +291,18 @@ class Leader:
 
     def _announce(self, listener: Listener) -> None:
         meeting = {**identify_start(), "address": listener.address, "port": listener.port, "secret": self._secret}
-        with files.write_whole(self._file, mode=0o600) as file:  # whoever reads it can pretend to be a rank
+        # Only this user may read the file, because the secret in it allows a process to act as a rank.
+        with files.write_whole(self._file, mode=0o600) as file:
             file.write(json.dumps(meeting).encode())
 
     def close(self) -> None:
-        """Close the connections; Slurm ends ranks that have not come yet (``srun --wait``)."""
+        """Close the connections to all ranks; Slurm ends ranks that have not connected yet (``srun --wait``)."""
         for follower in self._followers:
             follower.channel.close()
         remove_meeting_file(self._file)
 
     def _welcome(self, newcomer: Newcomer) -> None:
-        """Accept a newcomer as a rank, unless its rank is wrong or is present already."""
+        """Accept a new connection as a rank; close the connection if its rank is invalid or already connected."""
         hello: dict[str, Any] = newcomer.hello
         rank: Any = hello.get("rank")
         node, address, boot_id = (str(hello.get(key)) for key in ("node", "address", "boot"))
@@ -311,11 +317,14 @@ class Leader:
         return EnvironmentFaultError(
             f"rank {missing} of the job did not come within {self._timeout_s:g} s"
             + (f"; {strangers}" if strangers else ""),
-            "see the log of that rank in the batch's folder; ranks_timeout_s=… waits longer",
+            "see the log of this rank in the folder of the batch; ranks_timeout_s=… sets a longer wait",
         )
 
     def run(self, requests: Sequence[RunRequest], logs: Sequence[Path], timeout_s: float) -> list[RankOutcome]:
-        """Run one request on each node and return the outcomes by rank; raises RankLostError if a rank has gone."""
+        """Execute one request on each node, and return the outcomes in the order of ranks.
+
+        Raise RankLostError if the connection to a rank is lost, or if a rank does not stop.
+        """
         began, outcomes = time.perf_counter(), dict[int, RankOutcome]()
         waiting = {self._template.begin(requests[:1], logs[:1], timeout_s): 0}
         for follower in self._followers:
@@ -331,7 +340,8 @@ class Leader:
                 patience_s = _GRACE_S if outcomes[rank].run.get("status") == "failed" else MARGIN_S
                 deadline = min(deadline, time.perf_counter() + patience_s)
             if not ready_channels and is_stopped:
-                raise RankLostError(f"rank {', '.join(map(str, sorted(waiting.values())))} is lost: it does not stop")
+                lost_ranks = ", ".join(map(str, sorted(waiting.values())))
+                raise RankLostError(f"rank {lost_ranks} is lost: the run does not stop")
             if not ready_channels:
                 self._stop_ranks(waiting.values())
                 deadline, is_stopped = time.perf_counter() + MARGIN_S, True
@@ -345,11 +355,14 @@ class Leader:
             if rank == 0:
                 self._template.stop()
             else:
-                with suppress(RankLostError):  # `run` finds it on the connection
+                with suppress(RankLostError):  # the method `run` will find the closed connection
                     self._followers[rank - 1].send({"do": "stop"})
 
     def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> RankOutcome:
-        """Return the outcome of a rank's run; if it `is_stopped`, it failed only because another rank had failed."""
+        """Return the outcome of a rank's run.
+
+        If `is_stopped` is true, the run was stopped because another rank had failed.
+        """
         if rank == 0:
             (outcome,) = self._template.outcomes()
             return outcome._replace(ended_s=ended_s, alone=outcome.alone or self._template.was_stopped)
@@ -363,8 +376,11 @@ class Leader:
 
     @contextmanager
     def hold_storages(self, lock: Path) -> Iterator[None]:
-        """Lock the storage of each other node, in the order of ranks, so that two jobs never wait for each other."""
-        holders: dict[str, _FollowerChannel] = {}  # one per running kernel, by its boot id
+        """Lock the storage of each other node during the ``with`` block.
+
+        The nodes are locked in the order of ranks, so that two jobs never wait for each other.
+        """
+        holders: dict[str, _FollowerChannel] = {}  # one rank per machine; the key is the boot id of the machine
         try:
             for follower in self._followers:
                 if follower.boot not in {boot_id(), *holders}:
@@ -377,10 +393,16 @@ class Leader:
                     holder.ask({"do": "unlock"})
 
     def make_data(self, item: ListedItem, data: Data) -> None:
-        """Make the data on each other node's own storage; raises UsageError if the data differ there."""
+        """Make the data of a cell on the own storage of each other node.
+
+        Raise UsageError if the data on a node differ from the data of the first rank.
+        """
         for follower in self._followers:
             answer = follower.ask({"do": "data", "item": item})
             if "error" in answer:
                 raise UsageError(f"rank {follower.rank} on {follower.node}: {answer['error']}", answer["hint"])
             if answer["data"].get("checksum") != data.get("checksum"):
-                raise UsageError(f"rank {follower.rank} on {follower.node} has other data", "remove the dataset there")
+                raise UsageError(
+                    f"rank {follower.rank} on {follower.node} has other data than rank 0",
+                    "remove the dataset on this node",
+                )

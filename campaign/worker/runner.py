@@ -1,4 +1,4 @@
-"""Run requests, of one or more ranks, in forks of a process that has imported what they need (`jobs.fork_server`)."""
+"""Execute runs, with one or more ranks, in forks of a process that has imported TensorFlow (`jobs.fork_server`)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from jobs.system import files
 from jobs.system.programs import python_command
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
-_IMPORT_S = 600.0  # for the imports of the runs, TensorFlow's for example, from a slow storage
-MARGIN_S = 60.0  # beyond the time limit of a run, until its end is reported
+_IMPORT_S = 600.0  # timeout for the imports, for example of TensorFlow from a slow storage
+MARGIN_S = 60.0  # the end of a run must be reported within this time after the run's time limit
 _JOB = "jobs.run:execute"
 _PRELOAD = ("jobs.run", *Benchmark.imports)
 
@@ -42,18 +42,18 @@ class _Answer(TypedDict):
 
 
 class RankOutcome(NamedTuple):
-    """The end of one rank of a run; `alone`: the rank failed only because another rank had failed."""
+    """The outcome of one rank of a run."""
 
     run: Run
-    ended_s: float  # from the start of the run
-    alone: bool = False
+    ended_s: float  # time at which the rank ended, in seconds since the start of the run
+    alone: bool = False  # whether the rank failed only because another rank had failed
 
 
 class Template:
-    """The template: a fork server (`jobs.fork_server`), which runs each request in a new fork of itself.
+    """The template process: a fork server (`jobs.fork_server`), which executes each request in a new fork of itself.
 
-    The process starts at its first use, and again after it died. `log`: the file for its own output; `preload`: the
-    modules that it imports before the first fork, TensorFlow only where a run uses it (`modules_to_preload`).
+    The process starts at its first use, and starts again if it has died. `log` is the file for the output of the
+    template process. `preload` are the modules that it imports before the first fork (`modules_to_preload`).
     """
 
     def __init__(self, log: Path, preload: tuple[str, ...] = _PRELOAD) -> None:
@@ -63,32 +63,35 @@ class Template:
         self._channel: Channel | None = None
         self._begun: tuple[Sequence[Path], float] = ((), 0.0)
         self.was_stopped = False
-        """Whether the last run was ended by `stop`."""
+        """Whether the method `stop` has ended the last run."""
 
     def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
-        """Return the metrics of one request, or ``{"status": "failed", "end", "log_tail"}``."""
+        """Execute one request and return its metrics, or ``{"status": "failed", "end", "log_tail"}``."""
         return self.run_together([argument], [log], timeout_s, job)[0].run
 
     def run_together(
         self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
     ) -> list[RankOutcome]:
-        """Run several requests at once, one for each rank of a run; if one rank fails, all fail."""
+        """Execute one request for each rank of a run at the same time; if one rank fails, all ranks fail."""
         self.begin(arguments, logs, timeout_s, job)
         return self.outcomes()
 
     def begin(
         self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
     ) -> Channel:
-        """Send several requests to the template; return the channel from which `outcomes` receives their end."""
+        """Send several requests to the template process, and return the channel on which the answers will come."""
         self._channel, self.was_stopped = self.start(), False
         self._begun = logs, timeout_s
         request = {"job": job, "arguments": arguments, "logs": [str(log) for log in logs], "timeout_s": timeout_s}
-        with suppress(ClosedError, TimeoutError):  # `outcomes` reports it
+        with suppress(ClosedError, TimeoutError):  # the method `outcomes` reports the error
             self._channel.send(request)
         return self._channel
 
     def outcomes(self) -> list[RankOutcome]:
-        """Wait for the end of the requests of `begin`; a template that exceeds their time limit is killed."""
+        """Wait until the requests of `begin` have ended, and return their outcomes.
+
+        If the template process does not answer within the time limit and 60 s more, kill it.
+        """
         logs, timeout_s = self._begun
         end: End = {"code": RunEnd.TEMPLATE_KILLED}
         answers: list[_Answer] = []
@@ -106,13 +109,13 @@ class Template:
         return [_outcome(answer, timeout_s, log) for answer, log in zip(answers, logs, strict=True)]
 
     def stop(self) -> None:
-        """Kill the template with its run; another thread may wait for this run."""
+        """Kill the template process and its run; this may be called while another thread waits for the run."""
         if self._process is not None:
             self.was_stopped = True
             self._process.kill()
 
     def close(self) -> None:
-        """End the template and a run under way; a later `run` starts the template again."""
+        """End the template process and its present run; a later call of `run` starts the process again."""
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
@@ -121,12 +124,12 @@ class Template:
         self._process = self._channel = None
 
     def start(self) -> Channel:
-        """Start the template unless it runs; return its channel after it has imported `preload`.
+        """Start the template process if it does not run, wait for its imports, and return the channel to it.
 
         Raises
         ------
         EnvironmentFaultError
-            A module cannot be imported, or not in time; the message has the last line of the log.
+            A module cannot be imported, or the import takes too long. The message has the last line of the log.
         """
         if self._process is not None and self._channel is not None and self._process.poll() is None:
             return self._channel
@@ -154,7 +157,7 @@ class Template:
         return self._channel
 
     def _open_log(self) -> TextIO:
-        """Open the log or, on a full or read-only disk, the null device."""
+        """Open the log for writing; if the disk is full or read-only, open the null device instead."""
         try:
             return os.fdopen(files.open_new(self._log), "w", encoding="utf-8")
         except OSError:
@@ -162,12 +165,12 @@ class Template:
 
 
 def modules_to_preload(work: WorkList) -> tuple[str, ...]:
-    """Return the `preload` of a template for the cells of a work list."""
+    """Return the modules that the runs of a work list need; TensorFlow is among them only if a run uses it."""
     return ("jobs.run", *registry.imports_of(item["settings"] for item in work["cells"]))
 
 
 def last_lines(log: Path, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a log; empty if there is none."""
+    """Return the last lines of a log, or an empty text if the log cannot be read."""
     try:
         with open(files.open_file(log), "rb") as file:  # noqa: PTH123 - a descriptor
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -193,7 +196,7 @@ def failed_with_another(run: Run) -> bool:
 
 
 def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
-    """Return the end of a run without metrics; the last line of its log is in it if the run exited by itself."""
+    """Return how a run without metrics ended; if the run exited by itself, add the last line of its log."""
     if answer["left_alone"]:
         return {"code": RunEnd.RANK_FAILED}
     if answer["exit"] is None and answer["signal"] is None:
@@ -206,20 +209,21 @@ def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
 
 
 class RanksOfRun(NamedTuple):
-    """The ranks of a run: all on this machine, or each on a node of its own."""
+    """The ranks of a run: either all ranks on this machine, or one rank per node."""
 
-    addresses: Sequence[str]  # of each rank's node, for the other ranks; the first one is the address of the hub
-    hub_secret: str  # only the ranks know it
-    run_ranks: Callable[[Sequence[RunRequest], Sequence[Path], float], list[RankOutcome]]  # one request per rank
+    # The address of each rank's node, at which the other ranks reach it. The hub has the address of the first rank.
+    addresses: Sequence[str]
+    hub_secret: str  # secret that only the ranks have, with which they connect to the hub
+    run_ranks: Callable[[Sequence[RunRequest], Sequence[Path], float], list[RankOutcome]]  # executes a request per rank
 
 
 def local_ranks(template: Template, size: int) -> RanksOfRun:
-    """Return the ranks of a run on this machine alone, all forked from one template."""
+    """Return `size` ranks that all run on this machine, as forks of one template process."""
     return RanksOfRun(["127.0.0.1"] * size, new_secret(), template.run_together)
 
 
 def run_on_ranks(ranks: RanksOfRun, request: RunRequest, log: Path, conduct: Conduct) -> Run:
-    """Run a request on all ranks; return one run's metrics, or the end of the rank that failed."""
+    """Execute a request on all ranks; return the combined metrics, or the run of the rank that failed first."""
     size = len(ranks.addresses)
     logs = [file_of_rank(log, rank) for rank in range(size)]
     hub = Hub(size, conduct["ranks_timeout_s"], ranks.addresses[0], ranks.hub_secret)
@@ -238,12 +242,12 @@ def run_on_ranks(ranks: RanksOfRun, request: RunRequest, log: Path, conduct: Con
 
 
 def file_of_rank(file: Path, rank: int) -> Path:
-    """Return the path of a rank's own file; the first rank has the path of the run's file."""
+    """Return the path of a rank's own output file; the first rank uses the path `file` itself."""
     return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
 
 
 def _request_of_rank(request: RunRequest, rank: int, ranks: RanksOfRun, hub: Hub) -> RunRequest:
-    """Return the request of one rank: each rank has files of its own, and only the first one saves snapshots."""
+    """Return the request of one rank; each rank has its own output files, and only the first rank saves snapshots."""
     rank_request: RankRequest = {
         "rank": rank,
         "size": hub.size,
@@ -272,7 +276,7 @@ def _has_failed(run: Run) -> bool:
 
 
 def _first_failure(outcomes: Sequence[RankOutcome], logs: Sequence[Path], late: str) -> Run:
-    """Return the run of the rank that failed first without another rank's fault; `late` names ranks that were late."""
+    """Return the run of the rank that failed first and not because of another rank; `late` names the late ranks."""
     failed_ranks = [rank for rank, outcome in enumerate(outcomes) if _has_failed(outcome.run)]
     rank = min(failed_ranks, key=lambda rank: (outcomes[rank].alone, outcomes[rank].ended_s))
     run = outcomes[rank].run

@@ -1,7 +1,7 @@
-"""Open a worker's session on one cell: take the lease, read or make the record, plan the runs, and end it early.
+"""Begin a worker's session on one cell: take the lease, read or make the record, and plan the runs.
 
-Runs that others disturb do not count (`jobs.checks.quiet`). On a machine that is never quiet all runs would be measured
-in vain; `Disturbance` waits for a quiet machine instead, and gives up after a while.
+Runs that other programs disturb do not count (`jobs.checks.quiet`). On a machine that is never quiet, all runs would be
+useless. So `Disturbance` waits until the machine is quiet, and ends the session after a timeout.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ from jobs.system.device import device_of
 from jobs.system.files import keep_trying, write_json
 from jobs.system.layers import layers_below
 
-_DISTURBED_RUNS = 2  # in succession; a single one may be a short disturbance
-_WATCH_S, _REPORT_S = 1.0, 5.0  # length of one look at the counters; pause between two reports
+# The worker waits after this number of consecutive disturbed runs, because a single disturbance may be short.
+_DISTURBED_RUNS = 2
+_WATCH_S, _REPORT_S = 1.0, 5.0  # duration of one measurement of the counters; pause between two reports
 
 
 class TakenOverError(Exception):
-    """Raised if another worker has begun the cell after this worker, and now owns its record.
+    """Raised if another worker has begun the same cell later than this worker, and now owns the cell's record.
 
-    `same_list`: the other worker has the same work list, because Slurm believed this worker lost and restarted its job.
+    `same_list` says whether the other worker has the same work list. This happens if Slurm lost contact with this
+    worker and restarted the job.
     """
 
     def __init__(self, *, same_list: bool) -> None:
@@ -65,23 +67,23 @@ class _Lease(TypedDict):
 
 
 def require_lease(folder: CampaignFolder, recorded: Record) -> None:
-    """Raise TakenOverError unless the last session in this record, the caller's, still has the lease of its cell.
+    """Raise TakenOverError if the last session in this record, the caller's session, has lost the lease of the cell.
 
-    The lease is not part of the record: another worker that is just writing may replace our record once more, but not
-    our lease.
+    The lease is a separate file. Another worker that is writing at this moment may replace the record once more, but
+    it does not replace the lease.
     """
     own_session = recorded["sittings"][-1]
     try:
         lease = reading.read_json(folder.lease(recorded["cell"]["id"]), _Lease)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
-        return  # no worker has removed or damaged it
+        return  # a worker never removes or damages a lease, so no other worker has taken the lease
     if lease["id"] != own_session["id"]:
         raise TakenOverError(same_list=lease["token"] == own_session["token"])
 
 
 def _take_lease(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:
-    """Take the lease of the cell from any other worker, which sees the loss before it writes again."""
+    """Take the lease of the cell; a worker that had the lease notices the loss before it writes its record again."""
     path = folder.lease(cell_id)
 
     def put() -> None:
@@ -94,9 +96,10 @@ def _take_lease(folder: CampaignFolder, work: WorkList, cell_id: str, session: S
 
 
 def refuse_removed(folder: CampaignFolder) -> None:
-    """Raise EnvironmentFaultError if the campaign folder was removed; not if only its disk is away.
+    """Raise EnvironmentFaultError if the campaign folder was removed, but not if only its disk is unavailable.
 
-    The working directory of a job is in that folder; its number of links is 0 if it was removed.
+    The working directory of a job is in the campaign folder. If the working directory was removed, its number of hard
+    links is 0.
     """
     try:
         is_removed = Path().stat().st_nlink == 0
@@ -105,20 +108,23 @@ def refuse_removed(folder: CampaignFolder) -> None:
     if is_removed:
         raise EnvironmentFaultError(
             f"{folder.root} was removed while a job of its campaign ran",
-            "the job ends; start the campaign again if you need it",
+            "the job ends; start the campaign again if you need the results",
         )
 
 
 def disk_patience_s(work: WorkList) -> float:
-    """Return how many seconds a worker waits for a disk; 0 on a workstation, where the user can repair the disk."""
+    """Return how many seconds a worker waits for a full or unavailable disk before it gives up.
+
+    The value is 0 on a workstation, where the user can repair the disk.
+    """
     return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
 
 
 def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None:
-    """Return whether a cell is done, if nothing is left to do for this worker; None if runs are left.
+    """Return whether a cell is done, if this worker has nothing to do for the cell, or None if runs are missing.
 
-    Nothing is left if a later submission has the cell (then the result is True), or if this work list has finished the
-    cell before its job was requeued.
+    There are two such cases. If a later submission has the cell, the result is True. If this work list has finished the
+    cell before its job was requeued, the result is the verdict of the record.
     """
     try:
         recorded = record.read_record(folder.record(cell_id))
@@ -134,10 +140,11 @@ def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> boo
 
 
 def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
-    """Read the cell's record or make one; a record that may not be continued is set aside, never overwritten.
+    """Read or make the record of a cell; return the record and the number of missing measured runs.
 
-    Returns the record and the number of measured runs that it lacks. The number is by the record, not by the work list,
-    because the job of a list may be requeued. If the item has no dataset, the session can only record the reason.
+    A record that may not be continued is moved away, and never overwritten. The number of missing runs comes from the
+    record and not from the work list, because the job of a work list may be requeued. If the item has no dataset, the
+    session can only record the reason why the cell cannot run.
     """
     data: Data = item["dataset"] or {}
     path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
@@ -162,7 +169,7 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of_conduct(work["conduct"])
     record.fail_open_runs(recorded, _end_of_open_runs(folder, recorded))
     verdict = Verdicts(folder, recorded["terms"]).judged(recorded)
-    missing = stopping.owed_runs(verdict, recorded["terms"])  # a done cell's few invalid runs are not repeated
+    missing = stopping.owed_runs(verdict, recorded["terms"])  # does not repeat the invalid runs of a done cell
     recorded["status"], recorded["campaign"] = "running", campaign
     recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
@@ -170,7 +177,7 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
 
 
 def _end_of_open_runs(folder: CampaignFolder, recorded: Record) -> End:
-    """Return the end for runs that are still open: how their worker ended, if that is known."""
+    """Return the end of runs that are still marked as running, with the end of their worker if this is recorded."""
     cell, tokens = recorded["cell"]["id"], {run.get("token") for run in recorded["runs"] if run["status"] == "running"}
     ends = [
         batch.ended[index]
@@ -198,17 +205,17 @@ def _submission_of(work: WorkList, position: int) -> Submission:
 
 
 class NextRun(NamedTuple):
-    """A run to do."""
+    """The next run of a session: its role, and its number if it belongs to a pair."""
 
     role: Role
-    added: ReasonOfAddedRun | None = None  # why ``until_spread`` adds it, if it does
-    pair: int | None = None  # number of its pair, if it has one
+    added: ReasonOfAddedRun | None = None  # the reason why ``until_spread`` adds the run; None for other runs
+    pair: int | None = None  # number of the pair to which the run belongs, or None
 
 
 def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[NextRun]:
-    """Yield the runs of a session one by one; the caller records each run before it asks for the next one.
+    """Yield the runs of a session one by one; the caller must record a run before it asks for the next run.
 
-    The number of runs, valid or not, never exceeds the limit of the cell.
+    The total number of valid and invalid runs never exceeds the limit of the cell.
     """
     terms = recorded["terms"]
 
@@ -218,7 +225,7 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
     if not missing and reason_to_add() is None:
         return
     runs_at_most = stopping.most_missing_runs(verdicts.judged(recorded), terms)
-    # Each session has its warm-ups: after a break the machine is cold in ways that no check sees.
+    # Each session begins with warm-up runs. After a break, the machine may be slower in ways that no check finds.
     yield from [NextRun("warmup")] * terms["warmup_runs"]
     in_pairs = stopping.has_pairs(recorded["cell"]["settings"], terms)
     for index in range(runs_at_most):
@@ -236,7 +243,7 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
 
 
 def next_pair_number(folder: CampaignFolder, items: Iterable[ListedItem]) -> int:
-    """Return the number of the next pair of runs, which is the same for all these cells that take turns."""
+    """Return the number of the next pair of runs; all cells that take turns use the same number."""
     records = [record.read_or_fault(folder.record(item["id"]))[0] for item in items]
     return 1 + max((run.get("pair", -1) for recorded in records if recorded for run in recorded["runs"]), default=-1)
 
@@ -244,7 +251,7 @@ def next_pair_number(folder: CampaignFolder, items: Iterable[ListedItem]) -> int
 def _record_to_continue(
     path: Path, work: WorkList, item: ListedItem | WorkItem, present_provenance: Provenance
 ) -> Record | None:
-    """Return the record to continue; None if the record is missing or was set aside."""
+    """Return the record to continue, or None if the record is missing or was moved away."""
     try:
         recorded = record.read_record(path)
         if recorded:
@@ -266,13 +273,13 @@ def _record_to_continue(
 
 
 def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progress = lambda *_: None) -> WorkItem:
-    """Return the item with its data set, which is made if this node has to make it.
+    """Return the item of a work list with its data set; make the data set if the item has none.
 
-    A node makes data on its own storage, and data that are too large for a login node.
+    A node makes the data on its own storage, and data that are too large to be made on a login node.
     """
     data = item["dataset"]
     if data is None:
-        from campaign.storage import datasets  # noqa: PLC0415 - numpy, and rare
+        from campaign.storage import datasets  # noqa: PLC0415 - imports numpy, and is rarely needed
 
         settings: Settings = {**item["settings"], "storage": {**item["settings"]["storage"]}}
         settings["storage"] |= {"root": root} if (root := item.get("root")) else {}
@@ -281,34 +288,40 @@ def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progre
 
 
 def _set_aside(path: Path, reason: str, patience_s: float) -> None:
-    """Move a record and its logs into a folder beside it, which the analysis does not read; `reason` is in its name."""
+    """Move a record and the files of its runs into a subfolder that the analysis does not read.
+
+    The name of the subfolder begins with `reason`.
+    """
     prefix = f"{reason}-{utc_now().replace(':', '')}-"
     aside = Path(keep_trying(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
     patterns = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
     run_files = [file for pattern in patterns for file in path.parent.glob(pattern)]
-    for file in (*run_files, path):  # the record last: files without a record would belong to no run
+    for file in (*run_files, path):  # the record is moved last, because files without a record would belong to no run
         keep_trying(partial(file.replace, aside / file.name), patience_s)
 
 
 class Disturbance:
-    """Watches whether others disturb the runs of one cell; `folder` has its data; `report` gets the cause of a wait."""
+    """Watches whether other programs disturb the runs of one cell, and waits until the machine is quiet.
+
+    `folder` contains the data of the cell. `report` is called with the reason of a wait.
+    """
 
     def __init__(self, conduct: Conduct, folder: Path, report: Callable[[Wait], None]) -> None:
         self._limits, self._patience_s = conduct["checks"], conduct["wait_quiet_s"]
         self._folder, self._report = folder, report
-        self._failed: list[Check] = []  # failed checks of the last runs, which were disturbed in succession
+        self._failed: list[Check] = []  # failed checks `quiet` of the last consecutive disturbed runs
         self._has_waited = False
 
     def may_continue(self, run: Run) -> bool:
-        """Return whether another run is worth while; wait first if several runs in succession were disturbed.
+        """Return whether another run makes sense; after two consecutive disturbed runs, wait for a quiet machine first.
 
-        It is not if the machine was quiet between the runs and they were disturbed again: then other processes work for
-        the runs themselves, and no run would count.
+        If runs are disturbed again although the machine was quiet between the runs, return False. Then the disturbing
+        processes probably work for the runs themselves, and no run would count.
 
         Raises
         ------
         NotQuietError
-            The machine did not become quiet.
+            The machine did not become quiet within ``wait_quiet_s``.
         """
         failed = judge.failed_quiet_checks([run])
         self._failed = [*self._failed, *failed] if failed else []
@@ -321,7 +334,7 @@ class Disturbance:
         return True
 
     def _wait_until_quiet(self, patience_s: float) -> None:
-        """Wait until the machine is quiet; raise NotQuietError after `patience_s`."""
+        """Wait until the machine is quiet; raise NotQuietError after `patience_s` seconds."""
         allowing = judge.settings_allowing(self._failed, self._limits)
         disturbance = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
         began = report_at = time.monotonic()
@@ -340,7 +353,7 @@ class Disturbance:
 
 
 def check_quiet(folder: Path, limits: dict[str, float]) -> Check:
-    """Return the check `quiet` for one second in which no run of ours is under way."""
+    """Return the result of the check `quiet` for one second in which this worker does no run."""
     exists = folder.is_dir()
     device, lowest = (device_of(folder), layers_below(folder).lowest) if exists else (None, None)
     first_reading = counters.read_counters(device, lowest)
@@ -354,7 +367,7 @@ def check_quiet(folder: Path, limits: dict[str, float]) -> Check:
 
 
 class WorkerStoppedError(BaseException):
-    """Raised by a signal that ends the worker: SIGTERM (Ctrl-C, scancel, preemption), SIGUSR2 (time limit near)."""
+    """Raised if a signal ends the worker: SIGTERM (Ctrl-C, scancel, preemption) or SIGUSR2 (time limit is near)."""
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         super().__init__(number)
@@ -363,7 +376,7 @@ class WorkerStoppedError(BaseException):
 
 @contextmanager
 def raise_on_signals(*, slurm: bool) -> Iterator[None]:
-    """Raise WorkerStoppedError on a signal, so that the run under way is recorded as interrupted."""
+    """Raise WorkerStoppedError in the ``with`` block on a signal; then the present run is recorded as interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

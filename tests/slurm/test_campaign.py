@@ -146,8 +146,8 @@ def test_a_job_that_will_not_start_as_it_stands_is_told_with_the_cure(campaign, 
 
     assert "cluster.timeout_min=120: partition excl allows 60 min (MaxTime)" in long.stderr
     assert [status for status, _ in told] == ["queued"] * 2
-    assert re.search("JobHeldUser: will not start as it stands; `scontrol release [0-9]+`", told[0][1])
-    assert re.search("PartitionTimeLimit: will not start as it stands; .*cluster.timeout_min", told[1][1])
+    assert re.search("JobHeldUser: the job cannot start; `scontrol release [0-9]+`", told[0][1])
+    assert re.search("PartitionTimeLimit: the job cannot start; .*cluster.timeout_min", told[1][1])
 
 
 def test_jobs_run_on_nodes_of_the_pool_alone_after_the_prelude(campaign):
@@ -216,7 +216,7 @@ def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
     assert "python -m campaign status --watch" in told
     assert campaign.job_states() == ["RUNNING"]
     done = _finishes(campaign, *LONG)
-    assert "following them" in done.stderr
+    assert "this command follows these jobs" in done.stderr
     assert lab.calls("sbatch") == submitted
     assert len({run["token"] for run in campaign.measured()}) == 1
 
@@ -448,7 +448,7 @@ def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, 
         told = front.communicate(timeout=240)[0]
 
     assert front.returncode == 0, told
-    assert "the missing cells are submitted when the jobs of the others are over" in told
+    assert "the missing cells are submitted when the jobs of the other cells have ended" in told
     campaign.assert_whole(4)
 
 
@@ -535,7 +535,7 @@ def test_too_much_data_for_a_login_node_are_made_by_a_job_that_the_others_wait_f
     shown = campaign("--dry-run", "cluster=slurm", *words)
     done = _finishes(campaign, *words)
 
-    assert "by a job before the others" in shown.stderr
+    assert "by a job before the other jobs" in shown.stderr
     assert shown.stdout.count("--dependency=afterok:JOB_ID_OF_ARRAY_1") == 1
     assert "making dataset" not in done.stderr
     assert list(campaign.cwd.glob("data/datasets/*/manifest.json"))

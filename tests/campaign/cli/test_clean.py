@@ -182,7 +182,7 @@ def test_a_data_set_with_a_file_that_is_not_ours_is_left(odd, dataset, tmp_path,
 
     assert os.path.lexists(dataset / odd)
     assert (dataset / "manifest.json").exists()
-    assert f"it holds {odd}, which is not ours" in capsys.readouterr().err
+    assert f"no campaign has made the file {odd} in this folder" in capsys.readouterr().err
 
 
 def test_no_link_is_followed(dataset, root, tmp_path, capsys):

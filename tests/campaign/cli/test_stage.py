@@ -47,7 +47,7 @@ def test_where_the_fast_storage_is_no_other_nothing_is_advised_and_nothing_is_co
     shown = capsys.readouterr().out
     assert "staging cannot help" in shown
     assert "how many bytes came from memory is not known" in shown
-    with pytest.raises(UsageError, match="stages nothing by the rule advised"):
+    with pytest.raises(UsageError, match="the plan has no file for the rule advised"):
         stage.main(["apply", str(tmp_path / "p")])
     assert not list(Path(tmp_path, "staged").glob("*/*.bin"))
 

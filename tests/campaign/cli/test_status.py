@@ -93,8 +93,8 @@ def test_status_lists_what_a_cut_run_left_in_a_bucket_with_the_command_that_remo
     status.main(["--buckets", str(folder.root)])
     said, _, command = capsys.readouterr().err.splitlines()[0].partition("or: ")
 
-    assert said.startswith(f"snapshots of a run that was cut are left in {cut_in_bucket}")
-    assert "(3 objects): the next run of its cell removes them" in said
+    assert said.startswith(f"an interrupted run has left snapshots in {cut_in_bucket}")
+    assert "(3 objects): the next run of the cell removes the snapshots" in said
     words = shlex.split(command)
     assert words[:4] == ["python", "-m", "jobs.burst_buffer", "clear"]
     assert words.pop(4) == "--gone"
@@ -114,7 +114,7 @@ def test_status_says_that_a_bucket_which_is_away_cannot_be_seen_and_goes_on(cut_
 
     told = capsys.readouterr().err
     place = cut_in_bucket.rpartition("/")[0]
-    assert f"warning: whether a run that was cut left snapshots in {place}" in told
+    assert f"warning: cannot list the snapshots of interrupted runs in {place}" in told
     assert "gives no answer (refused)" in told
 
 

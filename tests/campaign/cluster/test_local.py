@@ -96,7 +96,7 @@ def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, monkeypatch):
     local.wait_for_worker(folder)
 
     ((text, waited),) = said  # nothing where no worker is at work
-    assert "a worker of an earlier start is still running" in text
+    assert "a worker of an earlier command is still running" in text
     assert waited
     assert folder.is_worker_running() is False
 
@@ -190,8 +190,8 @@ def test_a_worker_that_did_its_whole_list_needs_no_explanation(ended, folder, ce
     [
         ({"work-0.error.json": '{"message": "no space", "hint": "free"}'}, EnvironmentFaultError, ("no space", "free")),
         ({"work-0.error.json": '{"message": "loud", "hint": "h", "not_quiet": true}'}, NotQuietError, ("loud", "h")),
-        ({"1_0_log.err": "Traceback …\nEnd\n"}, WorkerLostError, ("ended with 3 cells to go: End", "mine-0")),
-        ({}, WorkerLostError, ("3 cells to go: it left no message", "mine-0")),
+        ({"1_0_log.err": "Traceback …\nEnd\n"}, WorkerLostError, ("ended with 3 unfinished cells: End", "mine-0")),
+        ({}, WorkerLostError, ("3 unfinished cells: its log is empty", "mine-0")),
     ],
     ids=["its error", "others were loud", "the last line of its log", "nothing"],
 )

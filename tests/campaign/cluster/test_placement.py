@@ -96,7 +96,7 @@ def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anythi
     data = _made(cdb := planned("+paper=cdb"))
 
     assert re.fullmatch(
-        r"to make: data set climate: 62,739 files, 3\.8 TB, /.*/datasets/climate-\w+, by a job before the others,"
+        r"to make: data set climate: 62,739 files, 3\.8 TB, /.*/datasets/climate-\w+, by a job before the other jobs,"
         r" in about [\d.]+ (h|min) of processor time; IT DOES NOT FIT: /.* needs 3,775,739 MB more,.* free",
         "\n".join(data.lines),
     )
@@ -105,19 +105,20 @@ def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anythi
         data.require_room()
     of_nodes = _made(planned("+paper=cdb", "storage.shared=false"), login_data_gb=0)
     of_nodes.require_room()
-    assert (of_nodes.by_job, "by each node that reads it" in of_nodes.lines[0]) == (set(), True)
+    assert (of_nodes.by_job, "by each node that reads the data set" in of_nodes.lines[0]) == (set(), True)
 
 
 SITE = {"make_data": "ask", "login_data_gb": 10.0, "login_processes": 4}
 CORES = len(os.sched_getaffinity(0))
-BY_A_JOB = "by a job before the others"
+BY_A_JOB = "by a job before the other jobs"
+BY_NODE = "by each node that reads the data set, unless the node has the data set already"
 THINGS = [
     # files, bytes, seconds of a processor; whether each node has its own, and what is said
     ((7, 1_900_000, 90.0), True, "7 files, 1.9 MB, /p, on this login node by 4 processes of nice 19, in about 22 s"),
     ((1, 999_000_000, 90.0), True, "999 MB, /p, on this login node by 1 process of nice 19, in about 1.5 min"),
     ((2, 10**10, 7e4), True, "2 files, 10 GB, /p, on this login node by 2 processes of nice 19, in about 9.7 h"),
     ((3, 10**10 + 1, 7e4), True, f"3 files, 10 GB, /p, {BY_A_JOB}, in about 19 h of processor time"),
-    ((1, 2_300_000_000_000, 0.01), False, "2.3 TB, /p, by each node that reads it, unless it is there"),
+    ((1, 2_300_000_000_000, 0.01), False, f"2.3 TB, /p, {BY_NODE}"),
 ]  # fmt: skip
 
 

@@ -185,7 +185,7 @@ def test_a_preview_shows_what_would_be_submitted_and_not_what_is_in_a_job(scene,
 
     assert todo == [scene.other]
     assert capsys.readouterr().out.count("sbatch would get") == 1
-    assert "1 cell wait or run in jobs of an earlier start; would be followed" in scene.said
+    assert "1 cell wait or run in jobs of an earlier command; this command would follow these jobs" in scene.said
 
 
 def test_a_preview_knows_that_a_job_is_over_and_writes_nothing_down(scene):
@@ -237,9 +237,9 @@ TIME = "cluster.timeout_min"
 @pytest.mark.parametrize(
     ("before", "now", "line"),
     [
-        ([f"{TIME}=5"], [f"{TIME}=9"], f"{TIME}=9 (they have {TIME}=5)"),
-        ([], [f"{TIME}=5", f"{TIME}=9"], f"{TIME}=9 (they have the default)"),
-        (["+cluster.extra.nice=1"], [], "no cluster.extra.nice (they have cluster.extra.nice=1)"),
+        ([f"{TIME}=5"], [f"{TIME}=9"], f"{TIME}=9 (the jobs have {TIME}=5)"),
+        ([], [f"{TIME}=5", f"{TIME}=9"], f"{TIME}=9 (the jobs have the default)"),
+        (["+cluster.extra.nice=1"], [], "no cluster.extra.nice (the jobs have cluster.extra.nice=1)"),
         (["cluster.qos=a", "threads=1"], ["threads=2", "cluster.qos=a"], None),
     ],
 )
@@ -251,9 +251,10 @@ def test_words_of_the_cluster_that_do_not_reach_a_queued_cell_are_said(before, n
 
     scene.preview(*now)
 
-    late = [each for each in scene.said if "does not reach" in each or "to submit them with it" in each]
-    cure = f"to submit them with it: `python -m campaign cancel {scene.folder.root}`, then this command"
-    assert late == ([f"{line} does not reach 1 cell in these jobs", cure] if line else [])
+    late = [each for each in scene.said if "does not apply to" in each or "to submit these cells" in each]
+    cancel = f"`python -m campaign cancel {scene.folder.root}`"
+    cure = f"to submit these cells with the new options: {cancel}, then this command"
+    assert late == ([f"{line} does not apply to 1 cell in these jobs", cure] if line else [])
 
 
 LIMITS = "MaxNodes=2 MaxTime=01:30:00 MaxCPUsPerNode=UNLIMITED State=UP MaxMemPerNode=1000"

@@ -49,7 +49,7 @@ def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, program
 def test_a_job_that_a_busy_controller_does_not_list_yet_is_not_refused_and_stays_open(error, batch, programs, folder):
     programs.answer("squeue", _listed(batch)[0])
 
-    with pytest.raises(SchedulerError, match=r"^Slurm does not say whether it took 2 jobs: ") as caught:
+    with pytest.raises(SchedulerError, match=r"^Slurm does not say whether it accepted 2 jobs: ") as caught:
         find_job_id(batch, error)
 
     assert "refused" not in str(caught.value)
@@ -72,7 +72,7 @@ def test_what_slurm_refuses_outright_is_refused(listed, batch, programs, folder)
 def test_while_slurm_does_not_say_the_job_is_open(error, batch, programs, folder):
     programs("squeue", "exit 1")
 
-    with pytest.raises(SchedulerError, match="does not say whether it took 2 jobs") as caught:
+    with pytest.raises(SchedulerError, match="does not say whether it accepted 2 jobs") as caught:
         find_job_id(batch, error)
 
     assert "the same command" in caught.value.hint

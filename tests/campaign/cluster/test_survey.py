@@ -149,7 +149,7 @@ ENDS = [
 @pytest.mark.parametrize(
     ("what", "ended", "told"),
     [
-        *((what, REFUSED, (state, "Slurm refused it: Invalid account"))
+        *((what, REFUSED, (state, "Slurm refused the job: Invalid account"))
           for what, state in (("nothing", "planned"), ("running before", "interrupted"))),
         *((f"{over} before", end, (over, REASONS[over])) for over in REASONS for end in (REFUSED, CANCELLED)),
         *((what, end, (state, worker_sentence(end))) for what, end, state in ENDS),

@@ -238,7 +238,7 @@ def test_a_job_is_described_by_what_was_granted_and_outside_one_there_is_nothing
 
 
 TOO_SHORT = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
-AGAIN = "the same command continues from here"
+AGAIN = "repeat the command to run the missing runs"
 REACHED = "the time limit of 12 min was reached"
 REFUSED = ", and Slurm did not take the job back into its queue"
 
@@ -250,7 +250,7 @@ REFUSED = ", and Slurm did not take the job back into its queue"
         ((3, 2, "exit 0", None), None),
         ((3, 3, "exit 0", None), (f"{REACHED} 4 times", TOO_SHORT)),
         ((0, 0, "exit 0", None), (f"{REACHED} 1 time", TOO_SHORT)),
-        ((0, 0, "exit 0", "rank 1 is lost"), ("rank 1 is lost; the job was begun 1 time", AGAIN)),
+        ((0, 0, "exit 0", "rank 1 is lost"), ("rank 1 is lost; the job was started 1 time", AGAIN)),
         ((3, 2, "exit 1", None), (f"{REACHED} 3 times{REFUSED}", f"{AGAIN}; {TOO_SHORT}")),
         ((3, 0, "echo JobId=77 Restarts=1", None), None),  # Slurm took it for lost and has begun it again elsewhere
     ],

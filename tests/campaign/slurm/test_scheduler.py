@@ -493,20 +493,26 @@ def test_a_state_means_that_a_task_waits_runs_or_is_over(states, live, queued):
         assert (task.live, task.queued) == (live, queued), state
 
 
+FEWER = "cancel the job, then ask for fewer resources"
+
+
 @pytest.mark.parametrize(
     ("reason", "cure"),
     [
         *((reason, "") for reason in ("Priority", "QOSMaxJobsPerUserLimit", "")),
-        ("PartitionTimeLimit", "cancel, then less cluster.timeout_min, or another cluster.partition"),
-        ("JobHeldUser", "`scontrol release 70` releases it"),
-        *((each, "cancel, then ask for less") for each in ("QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerNode")),
-        ("MaxMemPerLimit", "cancel, then ask for less"), ("InvalidQOS", "cancel, then cluster.qos=…"),
+        (
+            "PartitionTimeLimit",
+            "cancel the job, then set a smaller cluster.timeout_min or another cluster.partition",
+        ),
+        ("JobHeldUser", "`scontrol release 70` releases the job"),
+        *((each, FEWER) for each in ("QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerNode", "MaxMemPerLimit")),
+        ("InvalidQOS", "cancel the job, then set cluster.qos=…"),
     ],
 )  # fmt: skip
 def test_a_job_that_will_never_start_is_told_with_the_cure(reason, cure):
     told = Task("/batch", 1, "PENDING", reason, "", "", "70_1").waits_for
 
-    assert told == (f"{reason}: will not start as it stands; {cure}" if cure else reason)
+    assert told == (f"{reason}: the job cannot start; {cure}" if cure else reason)
 
 
 def test_a_job_of_another_user_in_a_folder_of_ours_is_none_of_ours():

@@ -103,7 +103,7 @@ def test_originals_that_are_no_longer_those_of_the_plan_are_not_copied(home, sou
 
 
 def test_the_first_rule_that_takes_nothing_is_refused(home):
-    with pytest.raises(UsageError, match="stages nothing by the rule smallest: the capacity holds none"):
+    with pytest.raises(UsageError, match="the plan has no file for the rule smallest: the capacity is too small"):
         _apply(home, "advised", "smallest", "largest")
     staging_plan.save_plan(home, staging_plan.load_plan(home) | {"why_not": "as slow"})
     with pytest.raises(UsageError, match="by the rule largest: as slow"):
@@ -236,10 +236,10 @@ def test_a_profile_of_the_copies_of_a_rule_tells_what_it_has_gained(words, rate,
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((5_939_999,), r"b\.npz has read 5\.9 MB of the plan's files, a\.npz 6\.0"),
+        ((5_939_999,), r"b\.npz has read 5\.9 MB of the plan's files, but a\.npz has read 6\.0 MB"),
         ((6_060_001,), r"has read 6\.1 MB of the plan's files"),
         ((6_000_000, 5_399_999), r"at least 0\.6 of 6\.0 MB came from memory"),
-        ((6_000_000, None, "a"), "has read 1 copies, and no applied rule"),
+        ((6_000_000, None, "a"), "has read 1 copies, but no applied rule"),
     ],
 )
 def test_a_profile_of_other_reads_or_from_memory_is_refused(words, why, hold):

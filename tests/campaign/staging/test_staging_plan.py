@@ -57,7 +57,7 @@ def test_a_file_takes_whole_blocks_of_the_capacity(planned):
     [
         ({"fast": cost.ReadCost(9e-3, 9e-9)}, "no file is read faster"),
         ({"capacity": 4_000}, "no file is read faster"),
-        ({"waits": 0.001}, "cannot be told from none"),
+        ({"waits": 0.001}, "is too small to be certain"),
     ],
 )
 def test_where_it_cannot_help_nothing_is_advised(changed, why, planned):

@@ -98,7 +98,7 @@ def given(scratch, stranger, theirs, tmp_path):
     mine, open_one = _saved(tmp_path / "mine", found), _saved(tmp_path / "open", found)
     os.chown(mine / staging_plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
     open_one.chmod(0o777)
-    return {scratch / "staging": "belongs to nobody", mine: "the plan is nobody's", open_one: "other users"}
+    return {scratch / "staging": "belongs to nobody", mine: "the plan belongs to user nobody", open_one: "other users"}
 
 
 @pytest.mark.parametrize("words", [["apply", "--yes"], ["undo"]])

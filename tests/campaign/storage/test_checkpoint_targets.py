@@ -138,7 +138,7 @@ def test_without_a_home_folder_a_bucket_is_locked_in_the_campaign_folder_or_not_
     if exclusive == "none":
         assert [lock.parent for lock in checkpoint_targets.target_locks(item, folder)] == [folder.root]
     else:
-        with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: the bucket's lock cannot be"):
+        with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: cannot make the lock file"):
             checkpoint_targets.target_locks(item, folder)
 
 
@@ -224,7 +224,7 @@ def test_a_target_that_is_unmounted_between_two_runs_takes_no_more(saved, folder
     assert len(template.asked) == 1
     assert first["status"] == "valid"
     assert (second["status"], second["end"]["code"]) == ("failed", "storage_moved")
-    assert "was on hdd (mounted at /mnt) when this began and is on vda now" in second["end"]["words"]
+    assert "was on hdd (mounted at /mnt) when the worker started, but is on vda now" in second["end"]["words"]
 
 
 def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_path, monkeypatch):

@@ -57,7 +57,7 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
     [
         (FACTS, "at most 163 MB/s read, 80 reads/s"),
         ({"name": "unknown"}, "at an unknown speed"),
-        (dict.fromkeys(FACTS), "as fast as the storage beneath"),
+        (dict.fromkeys(FACTS), "as fast as the underlying storage"),
         (FACTS | {"model": {"kind": "disk"}}, "at most 163 MB/s read, 80 reads/s, by a disk model"),
     ],
 )
@@ -89,9 +89,8 @@ def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path,
     told = emulation.missing_limits([str(tmp_path)])
 
     assert (told is not None) is refused
-    assert (
-        not refused or "emulated hdd (at most 163 MB/s read, 80 reads/s), and the kernel does not limit it so" in told
-    )
+    speeds = "emulated hdd (at most 163 MB/s read, 80 reads/s)"
+    assert not refused or f"{speeds}, and the kernel does not apply these limits" in told
 
 
 @pytest.mark.parametrize("moved", ["data", "target"])
@@ -118,11 +117,11 @@ HDD = Path("/bed/hdd.model")
     ("marked", "model", "said", "why"),
     [
         (True, HDD, SERVED, None),
-        (True, None, SERVED, "no model serves it"),
-        (False, HDD, SERVED, "a model serves it"),
+        (True, None, SERVED, "no model serves the storage"),
+        (False, HDD, SERVED, "a model serves the storage"),
         (True, HDD, {**SERVED, "kind": "flash"}, "other parameters"),
         (True, HDD, {**SERVED, "parameters": {"rpm": 5400}}, "other parameters"),
-        (True, HDD, {**SERVED, "faults": {"eio_every": 50}}, r"given faults \(eio_every 50\)"),
+        (True, HDD, {**SERVED, "faults": {"eio_every": 50}}, r"injects faults \(eio_every 50\)"),
         (True, HDD, None, "does not answer"),
     ],
 )

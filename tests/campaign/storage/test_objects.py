@@ -80,7 +80,7 @@ def test_a_bucket_has_one_lock_however_its_endpoint_is_spelt(prepared, store, fo
 def test_without_a_place_for_the_lock_nothing_says_that_it_is_held(prepared, puts, tmp_path, folder):
     (tmp_path / ".cache").write_text("in the way")
 
-    with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: the bucket's lock cannot be"):
+    with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: cannot make the lock file"):
         prepared()
     assert prepared(folder, *BASELINE, "storage.exclusive=none")["file"]
 

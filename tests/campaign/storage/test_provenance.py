@@ -16,7 +16,7 @@ HERE = {
     "filesystem": DISK, "target_filesystems": [DISK], "engine": "fio",
     "conditions": {"process": {"MALLOC_ARENA_MAX": "2"}, "machine": {}},
 }  # fmt: skip
-STORAGE, CONDITIONS = "a storage that is another now", "a machine under other conditions"
+STORAGE, CONDITIONS = "another storage", "a machine under other conditions"
 
 
 def _difference(before, now, *, shared=True):

@@ -94,10 +94,10 @@ def test_an_answer_that_is_not_whole_is_none(said):
     [
         # 110 us by the model, of which the server answers 30 early; 20 late: it held the request for 100 us.
         (ONE, 5000, {"queue_s": 0.1, "late_s": 0.02},
-         "this machine: answers 20 us late, the way +70 us beyond path_us"),
+         "this machine: answers were 20 us late, and the path took path_us +70 us"),
         (ONE, 5000, {"queue_s": 0.15, "late_s": 0.02}, "the model itself took 160 us"),
         (READ, 200, {"busy_s": 0.1},
-         "this machine: the model got no request in 40% of the time, answers 0 us late"),
+         "this machine: the model got no request in 40% of the time, and answers were 0 us late"),
         (ONE, 5000, {"reads": 0}, ""),
     ],
 )  # fmt: skip
@@ -127,7 +127,8 @@ def test_the_table_ends_with_all_that_differs_and_only_that():
 
     assert re.split(r"\s{2,}", lines[1]) == ["ssd", "random read 4 KiB x1", "8,726", "reads/s", "8,700", "-", "-0.3%"]
     assert re.split(r"\s{2,}", lines[3])[2:] == ["100.0", "reads/s", "-", "50.0", "-50.0%", "this machine: …"]
-    assert lines[4:] == ["ssd is more than 10% off its model: random read 4 KiB x1 +27%; random read 4 KiB x1 -50%"]
+    differences = "random read 4 KiB x1 +27%; random read 4 KiB x1 -50%"
+    assert lines[4:] == [f"ssd differs from its model by more than 10%: {differences}"]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,10 @@ def test_what_differs_is_measured_twice_more_and_the_middle_of_three_counts(stor
 def test_the_storage_of_another_user_is_refused(storage, monkeypatch):
     monkeypatch.setattr(check.os, "geteuid", lambda: storage.root.stat().st_uid + 1)
 
-    with pytest.raises(EnvironmentFaultError, match="is another user's") as refused:
+    with pytest.raises(EnvironmentFaultError, match="belongs to another user") as refused:
         measured(storage)
 
-    assert refused.value.hint == f"check it as its owner: sudo -u '#{storage.root.stat().st_uid}' …"
+    assert refused.value.hint == f"run the check as the owner: sudo -u '#{storage.root.stat().st_uid}' …"
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def measured(storage, request=SSD):
 def test_a_model_with_faults_is_refused(storage, monkeypatch):
     monkeypatch.setattr(check, "ask_server", lambda _: {"faults": {"eio_every": 50.0, "hang": 0.0}})
 
-    with pytest.raises(EnvironmentFaultError, match="ssd has faults: eio_every 50") as refused:
+    with pytest.raises(EnvironmentFaultError, match="the model of ssd injects faults: eio_every 50") as refused:
         measured(storage)
 
     assert refused.value.hint == f"as root: (echo eio_every 0) > {storage.model}/faults"
@@ -181,7 +182,7 @@ def test_the_file_is_whole_requests_of_half_of_what_is_free_and_of_what_is_read_
     monkeypatch.setattr(check, "points_to_measure", lambda _: [READ])
     monkeypatch.setattr(check.builtin, "run_builtin", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
 
-    refused = pytest.raises(EnvironmentFaultError, match="ssd has 34 MB free, and a check needs 34 MB")
+    refused = pytest.raises(EnvironmentFaultError, match="ssd has 34 MB free, but a check needs 34 MB")
     with pytest.raises(ZeroDivisionError) if size else refused:
         measured(storage, StorageRequest(HDD))
 

@@ -149,7 +149,7 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
         found = file.read_bytes()
 
     assert told.startswith(("kill -KILL", "umount --lazy"))
-    assert ("its model was given faults (hang 1)" if failure == "hang" else "its model does not answer") in refused
+    assert ("its model injects faults (hang 1)" if failure == "hang" else "its model does not answer") in refused
     assert missing(bed) is None
     assert missing_limits([str(file.parent)]) is None
     assert hashlib.sha256(found).digest() == hashlib.sha256(BYTES).digest()
@@ -248,7 +248,7 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
     before = emulation_notices([cell])
     stop(bed)
 
-    with pytest.raises(EnvironmentFaultError, match=r"hdd is emulated, and its model, .*hdd\.model, does not answer"):
+    with pytest.raises(EnvironmentFaultError, match=r"the emulated storage hdd, .*hdd\.model, does not answer"):
         emulation_notices([cell])
 
     assert before == ["hdd is emulated: at most 163 MB/s read, 133.14 MB/s written, by a disk model"]

@@ -83,7 +83,7 @@ def test_an_image_has_its_name_when_it_is_whole_and_a_device_is_usable_when_it_i
         ({"marker_facts": None, "owner": None}, "echo"),
         ({"mounted": None, "marker_facts": None, "owner": None}, "mount -t"),
         ({"loops": (), "mounted": None, "marker_facts": None, "owner": None}, "losetup --find"),
-        ({"costs": None}, "# measure what it takes the kernel to serve hdd, and write /bed/hdd.serving"),
+        ({"costs": None}, "# measure the CPU costs of the kernel to serve hdd, and write /bed/hdd.serving"),
         ({"costs": costs_of(StorageRequest(HDD).facts("hdd")) | {"boot_id": "boot-0"}}, "# measure"),
         ({"costs": costs_of(StorageRequest(SSD).facts("hdd"))}, "# measure"),
     ],
@@ -123,7 +123,7 @@ def test_other_speeds_change_the_bounds_and_what_the_storage_says():
         "echo '7:0 80' > /blkio/blkio.throttle.read_iops_device",
     ]
     assert lines[3] == f"echo '{json.dumps(faster.facts('hdd'))}' > /bed/hdd/.tfio-emulated.json"
-    assert [line.partition(",")[0] for line in lines[4:]] == ["# measure what it takes the kernel to serve hdd"]
+    assert [line.partition(",")[0] for line in lines[4:]] == ["# measure the CPU costs of the kernel to serve hdd"]
 
 
 def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
@@ -234,7 +234,7 @@ def test_an_image_does_not_change_its_size():
     ("state", "why"),
     [
         (bed_state({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
-         "/dev/sdb1 is mounted at /bed/hdd, and is not"),
+         "/dev/sdb1 is mounted at /bed/hdd, and was not"),
         (bed_state({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was removed"),
         (bed_state({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"],
                    device_limits=CgroupV2Limits({}, hindrance=("no v2", ""))), "no v2"),
@@ -253,7 +253,7 @@ def test_the_next_step_is_told_as_what_a_storage_lacks_and_other_files_are_refus
     state = bed_state({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"])
 
     assert "echo '7:0 163000000' >" in apply.storage_states(state)["hdd"]["missing"]
-    with pytest.raises(UsageError, match=r"no testbed of ours and holds other files, such as thesis\.tex"):
+    with pytest.raises(UsageError, match=r"no testbed of this program, and has other files, such as thesis\.tex"):
         up(bed_state(foreign_names=("thesis.tex",)))
 
 
@@ -322,8 +322,8 @@ def test_a_model_behind_the_page_cache_is_refused_for_that_would_answer_in_its_p
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["true"], "true: it was done, and nothing has changed"),
-        (["true", "echo"], "true: it was done, and undone, 3 times"),
+        (["true"], "true: this step has changed nothing"),
+        (["true", "echo"], "true: this step was done and undone 3 times"),
     ],
     ids=["no effect", "undone again and again"],
 )
@@ -338,7 +338,7 @@ def test_a_testbed_that_never_gets_ready_is_given_up_and_the_step_named(words, w
 def test_a_step_that_does_not_end_is_ended_and_named(monkeypatch):
     monkeypatch.setattr(steps, "_LIMIT_S", 0.05)
 
-    with pytest.raises(EnvironmentFaultError, match=r"sleep 60: it did not end within 0\.05 s"):
+    with pytest.raises(EnvironmentFaultError, match=r"sleep 60: the program did not end within 0\.05 s"):
         steps.program_step("sleep", 60).do()
 
 

@@ -159,7 +159,7 @@ def test_a_storage_in_use_is_said_to_be_and_stays(bed, tmp_path, monkeypatch):
     monkeypatch.setattr(apply, "_PATIENCE_S", 0.3)
     subprocess.run(["mount", loop.path, tmp_path / "other"], check=True)  # a second time
     try:
-        with pytest.raises(EnvironmentFaultError, match="nothing has changed"):
+        with pytest.raises(EnvironmentFaultError, match="this step has changed nothing"):
             apply.take_down(bed)
     finally:
         subprocess.run(["umount", tmp_path / "other"], check=True)
@@ -240,7 +240,7 @@ def test_what_has_the_name_of_a_storage_and_is_not_ours_is_neither_taken_nor_rem
     (bed / "hdd").mkdir(exist_ok=True)
     for file in files:  # each of them alone
         file.write_bytes(b"years" * 1000)
-        with pytest.raises(UsageError, match=r"not ours|no testbed of ours"):
+        with pytest.raises(UsageError, match=r"not made by this program|no testbed of this program"):
             apply.bring_up(bed, MORE, OWNER)
         file.rename(bed.parent / file.name)
     for file in files:
@@ -278,7 +278,7 @@ def test_half_a_marker_is_said_to_be_none(bed, marker):
     bed.mkdir(mode=0o755)
     (bed / ".tfio-testbed.json").write_text(marker)
 
-    with pytest.raises(EnvironmentFaultError, match="is no marker of ours"):
+    with pytest.raises(EnvironmentFaultError, match="is no marker file of this program"):
         inspect_testbed(bed)
 
     shutil.rmtree(bed)
@@ -382,7 +382,7 @@ def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_contin
     assert "emulated: hdd" in command("status").stdout
     assert "emulated   storage hdd: at most 163 MB/s" in command("show", record["cell"]["id"]).stdout
     assert slower.returncode == 2
-    assert "on a storage that is another now (emulated.storage.read_mb_per_s was 163.0, is 20.0)" in slower.stderr
+    assert "on another storage (emulated.storage.read_mb_per_s was 163.0, is 20.0)" in slower.stderr
 
 
 def test_the_twin_is_found_where_it_was_made(monkeypatch):

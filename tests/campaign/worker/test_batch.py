@@ -122,5 +122,5 @@ def test_a_damaged_file_of_a_batch_is_told_with_the_cure(name, text, folder, mad
     with pytest.raises(EnvironmentFaultError, match=rf"first-0/{name} is damaged") as caught:
         batches.read_batches(folder)
 
-    assert "move its folder away" in caught.value.hint
+    assert "move the folder of this file away" in caught.value.hint
     assert file.read_text() == text

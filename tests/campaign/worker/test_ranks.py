@@ -154,7 +154,7 @@ def test_a_rank_that_stalls_is_named_and_no_other_one_is_waited_for_longer(work_
     with meanwhile(stall), meanwhile(lambda: ranks.serve_first_rank(work_list, work, 2, Slow(figures()))):
         leader.gather()
         began = time.perf_counter()
-        with pytest.raises(RankLostError, match="rank 1 is lost: it does not stop"):
+        with pytest.raises(RankLostError, match="rank 1 is lost: the run does not stop"):
             leader.run([{}] * 3, [tmp_path / "log"] * 3, SOON_S)
         assert time.perf_counter() - began < SOON_S
         over.set()

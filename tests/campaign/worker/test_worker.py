@@ -318,7 +318,7 @@ def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof_of_a_lic
     assert [(run["role"], run["status"]) for run in recorded["runs"]] == [
         ("warmup", "failed"), *[("measured", "valid")] * 5
     ]  # fmt: skip
-    assert "does not say what it granted" in recorded["runs"][0]["reason"]
+    assert "does not say which licences it granted" in recorded["runs"][0]["reason"]
     assert [run["exclusive"] for run in recorded["runs"][1:]] == [{"how": "license", "licenses": "lustre:1"}] * 5
 
 
@@ -329,7 +329,7 @@ def test_without_the_licence_that_it_asked_for_nothing_is_measured(folder, licen
 
     (recorded,) = judged(folder, licensed)
     assert (well, template.asked) == (False, [])
-    assert "Slurm granted matlab:1, and lustre:1 was asked for" in recorded["reason"]
+    assert "Slurm granted matlab:1, but the job needs lustre:1" in recorded["reason"]
 
 
 def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_the_other_s_place(

@@ -10,7 +10,7 @@ MODULES = (neighbours, held, settings, clocks)
 _IMAGES, _PIXELS, _MIB = 200, 160, 512
 QUIET = ("wait_quiet_s=null", "runs=3")
 _OTHERS_COUNT = ("checks.other_device_max=0.05",)  # what others do to the device is judged, as by default
-_APART = Expected((REFUSED, SET_ASIDE), r"is another now|other conditions|conditions")
+_APART = Expected((REFUSED, SET_ASIDE), r"another storage|other conditions|conditions")
 
 
 def place_of(workspace, device):

@@ -3,7 +3,7 @@
 from tests.lies import setup
 from tests.lies.lie import REFUSED, SET_ASIDE, Expected, confirmed, lie
 
-_OTHER = r"(another|other) (storage|device|mount|options)|is another now"
+_OTHER = r"(another|other) (storage|device|mount|options)"
 
 
 @lie(
