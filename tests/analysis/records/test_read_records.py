@@ -75,7 +75,7 @@ def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
     found = read_records.read_records(campaign)
 
     assert found.skipped[0].why == "is of schema 2; this program knows schema 1"
-    assert "newer tfio-campaign" in found.skipped[0].cure
+    assert "newer version of tfio-campaign" in found.skipped[0].cure
 
 
 @pytest.mark.parametrize(

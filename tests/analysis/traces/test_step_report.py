@@ -104,7 +104,7 @@ def test_what_was_seen_at_another_time_is_refused(late_s, traced):
         (step_report.join_system, system.ReadTrace("dsk/sda", samples, 0.0)),  # which does not say when it began
         (step_report.join_time_log, SimpleNamespace(events=events, actions=["load"])),
     ):
-        with pytest.raises(system.TraceError, match="not of the time"):
+        with pytest.raises(system.TraceError, match="do not overlap with the steps"):
             join(traced, other)
 
 
