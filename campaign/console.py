@@ -140,7 +140,7 @@ def format_rate(run: Run, digits: int = 1) -> str:
     return "" if rate is None else f"{rate:.{digits}f} {checks.rate_unit(run)}"
 
 
-def show_count(items: Collection[_Item], what: str) -> Iterator[_Item]:
+def iterate_with_progress(items: Collection[_Item], what: str) -> Iterator[_Item]:
     """Yield the items one by one, and show as progress how many items the caller has processed."""
     with progress() as report:
         for done, item in enumerate(items):

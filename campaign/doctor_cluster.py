@@ -47,7 +47,7 @@ def examine_cluster(
         hint = "log in to a login node of the cluster, or measure on this machine: cluster=local"
         yield NodeFinding("slurm", passed=False, message=f"not found: {', '.join(missing)}", hint=hint)
         return
-    facts = client.read_facts()
+    facts = client.read_slurm_config()
     if not facts.text:
         yield NodeFinding("slurm", passed=False, message="the controller does not answer", hint="see `scontrol ping`")
         return

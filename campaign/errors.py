@@ -44,7 +44,7 @@ class RefusalsError(UsageError):
         super().__init__("; ".join(why for why, _ in self.refusals), "; ".join(cures))
 
 
-def refuse(refusals: Iterable[tuple[str, str]]) -> None:
+def raise_if_refused(refusals: Iterable[tuple[str, str]]) -> None:
     """Raise a RefusalsError if there is at least one refusal; a refusal is a pair of error message and cure."""
     if collected := [*refusals]:
         raise RefusalsError(collected)

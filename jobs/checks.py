@@ -14,7 +14,7 @@ from typing import Any, cast
 from jobs import disturbances, program_checks
 from jobs.model.conduct import Limits as Limits  # noqa: PLC0414 - `checks.Limits`
 from jobs.model.results import Check, Conditions, Expectation, Peak, Run
-from jobs.objects import STORES
+from jobs.objects import OSD_PROCESS_NAME
 from jobs.program_checks import at_least as _at_least
 from jobs.program_checks import at_most as _at_most
 from jobs.program_checks import check_outcome as _check
@@ -218,9 +218,9 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     expected_bytes, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
     unexplained_max = 1 - _objects_min(limits)
     disk, lowest = run.get("device"), run.get("lowest_device")
-    stores = objects["servers"].get(STORES)
+    stores = objects["servers"].get(OSD_PROCESS_NAME)
     counts = {disk: run.get("device_read_bytes"), lowest: run.get("lowest_read_bytes")}
-    counts |= {STORES: stores["read_bytes"]} if disk and stores else {}
+    counts |= {OSD_PROCESS_NAME: stores["read_bytes"]} if disk and stores else {}
     counts_known = {name: count for name, count in counts.items() if name and count is not None}
     if not stores or not counts_known or not expected_bytes:
         doubt = f"what the servers of {endpoint} have in memory cannot be seen from here"
@@ -231,7 +231,7 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     unexplained = max(0.0, 1 - min(counts_known.values()) / expected_bytes)
     drained = any(target.get("served_here") for target in run.get("targets", ()))
     if (stores["read_bytes"] is None or drained) and unexplained <= unexplained_max:
-        doubt = f"other programs may have read these bytes: only root may see what {STORES} itself read"
+        doubt = f"other programs may have read these bytes: only root may see what {OSD_PROCESS_NAME} itself read"
         doubt = "these bytes may include snapshots that were read back from servers here" if drained else doubt
         return _at_most("cold", None, unexplained_max, f"{message}; {doubt}")
     return _at_most("cold", unexplained, unexplained_max, message)

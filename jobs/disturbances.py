@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jobs.model.results import DeviceUse, Run
-from jobs.objects import STORES
+from jobs.objects import OSD_PROCESS_NAME
 
 # The states of a thread (`jobs.system.threads`) in which the thread does no measured work, with a text for messages.
 DELAYS = {
@@ -134,7 +134,7 @@ def longest_other_use(run: Run) -> OtherUse | None:
     Return None if the use is unknown for all devices. The use is also unknown if the servers of an object store used
     the device, but the user may not read the counters of these servers.
     """
-    if "objects" in run and (run["objects"]["servers"].get(STORES) or {}).get("read_bytes") is None:
+    if "objects" in run and (run["objects"]["servers"].get(OSD_PROCESS_NAME) or {}).get("read_bytes") is None:
         return None
     uses = [_use_by_others(use, run["elapsed_s"], _saving_s(run)) for use in run["device_use"] or ()]
     return max(uses, key=lambda use: use.share, default=None)

@@ -141,7 +141,9 @@ def test_a_program_and_a_storage_are_measured_and_reported_without_it(ended, tmp
     done = ended("tfio-campaign", "measure", here, "--yes", "benchmark.file_mb=8", "threads=1", "runs=1", *loose)
 
     assert "note: TensorFlow is not installed, and benchmark=micro needs it: only what the storage gives" in done.stderr
-    assert re.search(r"gives [0-9.e+]+ MB/s by itself\.\nHow fast the storage feeds TensorFlow is not known", done.stdout)
+    assert re.search(
+        r"gives [0-9.e+]+ MB/s by itself\.\nHow fast the storage feeds TensorFlow is not known", done.stdout
+    )
     measured = records(here)
     names = sorted(each["cell"]["settings"]["benchmark"]["name"] for each in measured)
     assert names == [*["baseline"] * 3, *["command"] * 2]

@@ -24,7 +24,7 @@ from analysis.records.settings import (
 from analysis.statistics import selection
 from analysis.statistics.baselines import ACCESS, OF_A_BASELINE, fastest_baselines, is_baseline
 from analysis.statistics.comparable import COLUMNS, FEWEST_RUNS
-from analysis.statistics.medians import counted_runs, values_by_cell
+from analysis.statistics.medians import valid_measured_runs, values_by_cell
 from analysis.statistics.training import CONTROL
 
 # A cell is a row of the table of medians with the columns `EVIDENCE`. `name` is the name of the storage in the paper.
@@ -88,7 +88,7 @@ class Evidence:
             return {cell: [one / of for one, of in zip(parts[cell], wholes[cell], strict=True)] for cell in alike}
         if metric not in self.runs:
             return {}
-        good = counted_runs(self.runs, [metric]).dropna(subset=[metric])
+        good = valid_measured_runs(self.runs, [metric]).dropna(subset=[metric])
         return values_by_cell(good if zeros else good[good[metric] > 0], metric)
 
 

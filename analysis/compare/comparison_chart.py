@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 from analysis.compare.comparison_verdict import INTERVAL
 from analysis.figures.kit import storage_colours
 from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.figures.kit.panels import WHISKER, frame_with_words
+from analysis.figures.kit.panels import WHISKER, add_title_legend_and_caption
 from analysis.records.frame import Row, rows_of
 from analysis.records.runs import HIGHER
 from analysis.statistics.medians import RATE, READ, RUNTIME, WRITTEN
@@ -108,7 +108,7 @@ def draw_ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figur
         axes.set_ylim(len(frame) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(axis)
-        frame_with_words(figure, title, words, _signs(frame))
+        add_title_legend_and_caption(figure, title, words, _signs(frame))
     return figure
 
 

@@ -16,10 +16,10 @@ from rich.text import Text
 from analysis import paper, spreadsheet
 from analysis.compare.comparison_chart import chart_specs
 from analysis.compare.comparison_verdict import (
+    DECIDED_VERDICTS,
     FASTER,
     INTERVAL,
     SLOWER,
-    TOLD,
     VERDICTS,
     MatchedCell,
     Pair,
@@ -167,8 +167,8 @@ def _median_and_runs(row: Row, side: str) -> str:
 
 
 EXIT_SLOWER = 1
-EXIT_UNTOLD = 2
-OWN = "comparison"  # the default output folder inside the folder of campaign A
+EXIT_NOTHING_COMPARED = 2
+DEFAULT_FOLDER_NAME = "comparison"  # the default output folder inside the folder of campaign A
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ def compare(  # noqa: PLR0913 - one parameter per option of the command line
     """
     campaigns = read_records.read_records(before), read_records.read_records(after)
     if out is None:
-        save.require_own_folders(campaigns[0].home, OWN)
-    out = out or campaigns[0].home / OWN
+        save.require_own_folders(campaigns[0].home, DEFAULT_FOLDER_NAME)
+    out = out or campaigns[0].home / DEFAULT_FOLDER_NAME
     save.require_own_folders(out)
     if campaigns[0].home.resolve() == campaigns[1].home.resolve():
         message = f"{before} and {after} are the same campaign"
@@ -236,10 +236,10 @@ def compare(  # noqa: PLR0913 - one parameter per option of the command line
         terminal.print_paths(written)
     if (table["verdict"] == SLOWER).any():
         return EXIT_SLOWER
-    if not table["verdict"].isin(TOLD).any():
+    if not table["verdict"].isin(DECIDED_VERDICTS).any():
         print_to_stderr("error: no pair of cells can be compared; the table has the reason for each pair")
-        return EXIT_UNTOLD
-    return EXIT_UNTOLD if any(each.skipped for each in campaigns) else 0
+        return EXIT_NOTHING_COMPARED
+    return EXIT_NOTHING_COMPARED if any(each.skipped for each in campaigns) else 0
 
 
 def comparison(ours: ComparedCampaign, theirs: ComparedCampaign, known_as: Mapping[str, str]) -> pd.DataFrame:

@@ -118,8 +118,8 @@ def _unique(campaign: Sequence[MatchedCell], step: int) -> dict[str, MatchedCell
 
 
 FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "no change", "not comparable"
-TOLD = (FASTER, SLOWER, SAME)
-VERDICTS = (*TOLD, NOT_COMPARABLE)
+DECIDED_VERDICTS = (FASTER, SLOWER, SAME)
+VERDICTS = (*DECIDED_VERDICTS, NOT_COMPARABLE)
 SIDES = ("a", "b")
 OF_SIDE = ("cell", "storage", "host", "tensorflow", "status", "n_valid", "median", "min", "max")
 COLUMNS = [

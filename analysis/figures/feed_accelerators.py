@@ -12,7 +12,15 @@ from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure
 from analysis.records.frame import group_rows, rows_of
 from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
-from jobs.judging.fed_accelerators import NOT_MLPERF, Outcomes, Setup, edge_of, named, outcome_of, sentence
+from jobs.judging.fed_accelerators import (
+    NOT_MLPERF,
+    Outcomes,
+    Setup,
+    accelerator_label,
+    edge_of,
+    feed_sentence,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +47,7 @@ _LEAST = 2  # a chart is drawn only if at least this many numbers of accelerator
 def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ only in the number of accelerators and the source of batches."""
     return figure_specs(
-        "feed", TITLE, over_accelerators, _searches(table), points, caption_of_runs("point"), worth=_several
+        "feed", TITLE, draw_utilization, _searches(table), chart_table, caption_of_runs("point"), worth=_several
     )
 
 
@@ -59,7 +67,7 @@ def _several(frame: pd.DataFrame) -> bool:
     return len(set(done[NUMBER])) >= _LEAST
 
 
-def points(cells: pd.DataFrame) -> pd.DataFrame:
+def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the table of the chart, which has one row per storage, source of batches and number of accelerators.
 
     ``demand`` has the MB/s that the accelerators need to compute without waiting. ``baseline`` has the MB/s at which
@@ -79,8 +87,8 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values([*PLACE, "cell"])[COLUMNS].reset_index(drop=True)
 
 
-@panels.with_frame
-def over_accelerators(frame: pd.DataFrame) -> Panels:
+@panels.complete_figure
+def draw_utilization(frame: pd.DataFrame) -> Panels:
     """Draw two panels over the number of accelerators.
 
     The left panel has the utilization of the worst accelerator, and the minimum utilization. The right panel has the
@@ -133,11 +141,11 @@ def answers(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
         for (storage, step_s), rows in searches.groupby(["storage", STEP], sort=False):
             if len(rows) == 1 and step_s > searches[STEP].min():
                 continue  # a probe with a longer step, with which `feed` searches for a number below one
-            outcomes, minimum = _outcomes(points(rows), runs), 100 * rows["accelerator.minimum"].iloc[0]
+            outcomes, minimum = _outcomes(chart_table(rows), runs), 100 * rows["accelerator.minimum"].iloc[0]
             nodes = rows["nodes"].iloc[0] if "nodes" in rows else 1
             if edge := edge_of(outcomes, minimum):
-                what = named(rows["accelerator.name"].iloc[0], nodes)
-                yield f"{sentence(str(storage), what, edge, outcomes, minimum)} ({NOT_MLPERF})"
+                what = accelerator_label(rows["accelerator.name"].iloc[0], nodes)
+                yield f"{feed_sentence(str(storage), what, edge, outcomes, minimum)} ({NOT_MLPERF})"
 
 
 def _outcomes(frame: pd.DataFrame, runs: pd.DataFrame) -> Outcomes:

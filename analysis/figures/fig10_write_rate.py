@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 
 from analysis.figures.kit import storage_colours
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
-from analysis.figures.kit.panels import Panels, time_panels, with_frame, write_reason
+from analysis.figures.kit.panels import Panels, complete_figure, time_panels, write_reason
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row
 from analysis.records.runs import BETWEEN
@@ -109,7 +109,7 @@ def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mappin
     return samples.assign(role=" and ".join(of), source=source, storage=" and ".join(storages))
 
 
-@with_frame
+@complete_figure
 def draw_write_rate(frame: pd.DataFrame) -> Panels:
     """Draw the MB/s written over time, with one panel per checkpoint target.
 

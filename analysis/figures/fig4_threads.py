@@ -94,7 +94,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     return sort_as_in_paper(frame, ["threads"])[COLUMNS]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_thread_scaling(frame: pd.DataFrame) -> Panels:
     """Draw images/s over threads, with one panel per storage, whiskers, and a second y axis for MB/s at the right."""
     threads = sorted(set(frame["threads"]))

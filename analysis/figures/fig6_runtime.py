@@ -87,7 +87,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     return numbers_of_done_cells(frame, RUNTIME)[COLUMNS]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_runtime(frame: pd.DataFrame) -> Panels:
     """Draw the runtime in seconds over threads, with one panel per storage, and whiskers.
 
@@ -112,7 +112,7 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
     """Draw the runtime with prefetch and the excess without prefetch, or write the status if a runtime is missing."""
     height, excess = ahead["runtime_s"], without["excess_s"]
     if math.isnan(height):
-        panels.write_gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
+        panels.write_missing_status(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
         return
     axes.bar(
         x, height, width=WIDTH, color=storage_colours.look_of_storage(ahead["storage_name"]).color, edgecolor="black"

@@ -59,7 +59,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     )[COLUMNS]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_throughput(frame: pd.DataFrame) -> Panels:
     """Draw images/s over batch sizes as categories, with one panel per storage, and whiskers."""
     sizes = sorted(set(frame["batch_size"]))

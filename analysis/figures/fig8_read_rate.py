@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 
 from analysis.claims import chien2018
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
-from analysis.figures.kit.panels import Panels, name_panel, time_panels, with_frame, write_reason
+from analysis.figures.kit.panels import Panels, complete_figure, name_panel, time_panels, write_reason
 from analysis.records.frame import Row
 from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import (
@@ -113,7 +113,7 @@ def caption_of_drawn_run(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame)
     return f"{sentence} The counter of the storage could not be read for {which}: read by the process instead."
 
 
-@with_frame
+@complete_figure
 def draw_read_rate(frame: pd.DataFrame) -> Panels:
     """Draw the MB/s read over time, with one panel per storage.
 

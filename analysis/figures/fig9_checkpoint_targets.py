@@ -68,7 +68,7 @@ def runtime_table(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(without_s=frame["host"].map(base).astype("float64"))
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_runtimes(frame: pd.DataFrame) -> Panels:
     """Draw the seconds for each checkpoint target with whiskers: the whole run above, and one checkpoint below.
 
@@ -137,7 +137,7 @@ def checkpoint_table(cells: pd.DataFrame) -> pd.DataFrame:
     return numbers_of_done_cells(saves.reindex(columns=[*PLACE, *NUMBERS, *OF_CELL]), NUMBERS)
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_checkpoints(frame: pd.DataFrame) -> Panels:
     """Draw the times of a checkpoint since the end of the saved step: up to three bars per target and mode."""
     rows = rows_of(frame)

@@ -55,7 +55,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(order=order).sort_values(["storage", "order", "threads", "cell"])[COLUMNS]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_readers(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the number of parallel calls, with one panel per storage, one line per reader, and whiskers."""
     top = panels.axis_top(frame, NUMBERS[-1])

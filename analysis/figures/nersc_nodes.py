@@ -108,7 +108,7 @@ def wall_time_table(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
     return numbers_of_done_cells(ordered, [*WALL, "io_share", *WALL_PARTS])[STACK]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_wall_time(frame: pd.DataFrame) -> Panels:
     """Draw the parts of the wall time as stacked bars, with one panel per storage.
 
@@ -130,7 +130,7 @@ def draw_wall_time(frame: pd.DataFrame) -> Panels:
 
 def _stack(axes: Axes, x: int, row: Row, *, n: bool) -> None:
     if math.isnan(row["wall_s"]):
-        panels.write_gap(axes, x, row["status"])
+        panels.write_missing_status(axes, x, row["status"])
         return
     below = 0.0
     for part in WALL_PARTS:
@@ -202,7 +202,7 @@ def _published(row: Row, metrics: Mapping[str, Any]) -> float:
     return published_rate(metrics["count"], files, sizes, metrics["sum_per_rank"])
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_rates(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over nodes, with one panel per storage, and one line per definition and kind of shuffling.
 

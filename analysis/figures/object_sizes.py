@@ -81,7 +81,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values([*PLACE, "cell"])[COLUMNS]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_object_sizes(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the mean size with one panel per number of threads, logarithmic axes, and whiskers."""
     counts, shown = sorted(set(frame["threads"])), frame[frame[RATE].notna()]

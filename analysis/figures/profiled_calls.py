@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
-from analysis.figures.kit.panels import HEADROOM, Panels, panel_grid, time_axis, with_frame, write_reason
+from analysis.figures.kit.panels import HEADROOM, Panels, complete_figure, panel_grid, time_axis, write_reason
 from analysis.records.frame import Row, group_rows, rows_of
 from analysis.records.settings import Settings
 from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
@@ -160,7 +160,7 @@ def panel_title(row: Any) -> str:
     return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
-@with_frame
+@complete_figure
 def draw_sizes(frame: pd.DataFrame) -> Panels:
     """Draw the shares of reads and of files in each size bin, with one panel per cell."""
     cells = frame["cell"].nunique()
@@ -179,7 +179,7 @@ def draw_sizes(frame: pd.DataFrame) -> Panels:
     return figure, [Patch(facecolor=color, edgecolor="black", label=label) for label, color in labels.items()]
 
 
-@with_frame
+@complete_figure
 def draw_read_order(frame: pd.DataFrame) -> Panels:
     """Draw one bar per cell with the shares of consecutive reads, of other sequential reads, and of all other reads."""
     rows = rows_of(frame)
@@ -202,7 +202,7 @@ def draw_read_order(frame: pd.DataFrame) -> Panels:
     return figure, [Patch(facecolor=ORDERS[name], edgecolor="black", label=label) for name, label in IN_WORDS.items()]
 
 
-@with_frame
+@complete_figure
 def draw_rates(frame: pd.DataFrame) -> Panels:
     """Draw two panels per cell over the time of the window: MB/s on the left and calls/s on the right."""
     cells = frame["cell"].nunique()
@@ -228,7 +228,7 @@ def draw_rates(frame: pd.DataFrame) -> Panels:
     return figure, signs if writes else []
 
 
-@with_frame
+@complete_figure
 def draw_first_files(frame: pd.DataFrame) -> Panels:
     """Draw the single calls on the first files, with one panel per cell and one line per file."""
     cells = frame["cell"].nunique()

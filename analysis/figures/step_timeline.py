@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
-from analysis.figures.kit.panels import time_axis, with_frame, write_reason
+from analysis.figures.kit.panels import complete_figure, time_axis, write_reason
 from analysis.figures.profiled_calls import panel_title
 from analysis.records.frame import group_rows, rows_of
 from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
@@ -148,7 +148,7 @@ def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, i
         yield {"line": line, "category": category, "start_s": begin / NS, "end_s": min(until, last - first) / NS}
 
 
-@with_frame
+@complete_figure
 def draw_timeline(frame: pd.DataFrame) -> Panels:
     """Draw a timeline with one panel per cell, and one line per thread or file.
 

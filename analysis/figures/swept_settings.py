@@ -114,7 +114,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[sorted(range(len(frame)), key=places.__getitem__)][COLUMNS].reset_index(drop=True)
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_swept_settings(frame: pd.DataFrame) -> Panels:
     """Draw the main metric over the swept settings, with one panel per setting, one line per storage, and whiskers."""
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]

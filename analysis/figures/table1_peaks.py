@@ -65,7 +65,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
     return sort_as_in_paper(frame, ["access"])[COLUMNS]
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_peaks(frame: pd.DataFrame) -> Panels:
     """Draw the MB/s of each storage with whiskers, and the published numbers as dashes.
 

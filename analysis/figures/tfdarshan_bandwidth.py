@@ -18,7 +18,7 @@ from analysis.figures.kit import panels
 from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.records.frame import rows_of
 from analysis.records.settings import plain_storage_name
-from analysis.statistics.medians import counted_runs
+from analysis.statistics.medians import valid_measured_runs
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.statistics.selection import (
     numbers_of_done_cells,
@@ -103,7 +103,7 @@ def _numbers(kind: BarChart, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.Data
     A row has the settings of the cell, the metric with minimum and maximum, the number below the bar, and the published
     value.
     """
-    of_cell = counted_runs(runs, [kind.figure, kind.beside]).groupby("cell")
+    of_cell = valid_measured_runs(runs, [kind.figure, kind.beside]).groupby("cell")
     ends = {f"{kind.figure}{end}": of_cell[kind.figure].agg(how)
             for end, how in (("", "median"), ("_min", "min"), ("_max", "max"))}  # fmt: skip
     cells = cells.join(pd.DataFrame(ends | {kind.beside: of_cell[kind.beside].median()}), on="cell")
@@ -117,13 +117,13 @@ def _caption(kind: BarChart) -> Callable[[Settings, pd.DataFrame, pd.DataFrame],
     return lambda *shown: f"{caption_of_runs()(*shown)} {kind.more}"
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_bandwidths(frame: pd.DataFrame) -> Panels:
     """Draw the POSIX bandwidth of each cell as a bar, with one panel per storage."""
     return _drawn(BANDWIDTHS, frame)
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_fwrites(frame: pd.DataFrame) -> Panels:
     """Draw the number of fwrite calls of each cell as a bar, with one panel per storage."""
     return _drawn(SAVES, frame)
@@ -166,7 +166,8 @@ def _costs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
 
 def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
     walls = [
-        counted_runs(runs[runs["cell"] == cell["cell"]], ["wall_s"])["wall_s"].tolist() for cell in (plain, traced)
+        valid_measured_runs(runs[runs["cell"] == cell["cell"]], ["wall_s"])["wall_s"].tolist()
+        for cell in (plain, traced)
     ]
     ratio = ratio_of_medians(*walls)
     work = {paper.MICRO: "STREAM"}.get(traced["benchmark"], traced["benchmark"])
@@ -177,7 +178,7 @@ def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@panels.with_frame
+@panels.complete_figure
 def draw_profile_costs(frame: pd.DataFrame) -> Panels:
     """Draw by how many percent profiling makes each workload longer, and the published range as a band."""
     rows = rows_of(frame)

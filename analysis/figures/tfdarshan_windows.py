@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
-from analysis.figures.kit.panels import HEADROOM, time_panels, with_frame, write_reason
+from analysis.figures.kit.panels import HEADROOM, complete_figure, time_panels, write_reason
 from analysis.figures.profiled_calls import panel_title
 from analysis.records.frame import group_rows, rows_of
 from analysis.statistics.selection import sort_as_in_paper, with_status_of_drawing
@@ -97,7 +97,7 @@ def caption_of_agreement(key: Settings, _shown: pd.DataFrame, frame: pd.DataFram
     return f"{every} Of {len(over)} windows the middle one has {middle} what the trace has meanwhile ({low} to {high})."
 
 
-@with_frame
+@complete_figure
 def draw_windows(frame: pd.DataFrame) -> Panels:
     """Draw the MB/s of the windows and of the system trace over time, with one panel per cell.
 

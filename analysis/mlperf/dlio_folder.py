@@ -143,7 +143,7 @@ def read_folder(path: Path) -> DlioFolder:
 
     Raises AnalysisError if the folder is not such a folder, or if a file is damaged.
     """
-    with naming(path, NO_FOLDER):
+    with errors_with_path(path, NO_FOLDER):
         resolved_folder = path.resolve()
         names = sorted(each.name for each in islice(resolved_folder.iterdir(), MOST_NAMES + 1))
         ranks = {int(match[1]): resolved_folder / name for name in names if (match := _RANK.fullmatch(name))}
@@ -154,7 +154,7 @@ def read_folder(path: Path) -> DlioFolder:
         int(match[1] or 0): _stamps(resolved_folder / name) for name in names if (match := _STAMPS.fullmatch(name))
     }
     settings = dict(_settings(resolved_folder, filter(_METADATA.fullmatch, names)))
-    with naming(path):
+    with errors_with_path(path):
         excluded = [_whole(settings.get(f"metric.exclude_{end}_steps", n)) for end, n in (("start", "1"), ("end", "0"))]
     first = stamps[min(stamps)] if stamps else Stamps({}, {}, {})
     rows: list[dict[str, Any]] = []
@@ -174,7 +174,7 @@ def read_folder(path: Path) -> DlioFolder:
 
 
 @contextmanager
-def naming(path: Path, hint: str = DAMAGED) -> Iterator[None]:
+def errors_with_path(path: Path, hint: str = DAMAGED) -> Iterator[None]:
     """Raise AnalysisError, with the path and a hint, instead of an error about the content of a file or folder."""
     try:
         yield
@@ -189,7 +189,7 @@ def read_json(path: Path, kind: type[_Kind]) -> _Kind:
 
     The JSON may contain NaN, because DLIO writes NaN for the mean of an empty list.
     """
-    with naming(path):
+    with errors_with_path(path):
         value = untrusted.json_value(untrusted.read_bounded(path, MOST_BYTES_OF_JSON), any_number=True)
         return reading.check_value(value, kind)
 
@@ -203,23 +203,26 @@ def _whole(text: str) -> int:
 def _stamps(path: Path) -> Stamps:
     stamps = Stamps({}, {}, {})
     for number, epoch in read_json(path, dict[str, dict[str, Any]]).items():
-        with naming(path):
+        with errors_with_path(path):
             if not _EPOCH.fullmatch(number):
                 continue
             whole = reading.check_value(epoch, _Span)
             # The recorded duration is preferred to the end stamp, because version 3 writes the end stamp again after it
             # has started the workers of the next epoch.
-            if seconds := _duration(whole) or between(whole):
+            if seconds := _duration(whole) or seconds_from_start_to_end(whole):
                 stamps.epochs_s[int(number)] = seconds
             for name in filter(_BLOCK.fullmatch, epoch):
-                if seconds := between(reading.check_value(epoch[name], _Span)):
+                if seconds := seconds_from_start_to_end(reading.check_value(epoch[name], _Span)):
                     stamps.blocks_s[int(number), name] = seconds
-            saved = [between(reading.check_value(epoch[name], _Span)) or 0 for name in filter(_SAVED.fullmatch, epoch)]
+            saved = [
+                seconds_from_start_to_end(reading.check_value(epoch[name], _Span)) or 0
+                for name in filter(_SAVED.fullmatch, epoch)
+            ]
             stamps.checkpoints_s[int(number)] = sum(saved)
     return stamps
 
 
-def between(span: Mapping[str, Any]) -> float | None:
+def seconds_from_start_to_end(span: Mapping[str, Any]) -> float | None:
     """Return the seconds from `start` to `end`, or None if `start` or `end` is missing.
 
     Raises UntrustedError if a value is no time, or if `end` is not after `start`.
@@ -244,7 +247,7 @@ def _duration(span: _Span) -> float | None:
 
 def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
     """Yield for each block of a rank the row of `DlioFolder.blocks`, and the `proc` time of each counted step."""
-    with naming(path):
+    with errors_with_path(path):
         parts = msgspec.json.decode(untrusted.read_bounded(path, MOST_BYTES_OF_RANK), type=dict[str, msgspec.Raw])
         for number in filter(_EPOCH.fullmatch, parts):
             epoch = msgspec.json.decode(parts[number], type=_Epoch)
@@ -301,7 +304,7 @@ def settings_of(path: Path) -> Iterator[tuple[str, str]]:
 
     A setting is a pair of a name, which has the last two parts, and a value.
     """
-    with naming(path):
+    with errors_with_path(path):
         text = untrusted.read_bounded(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
     above: list[tuple[int, str]] = []
     for match in filter(None, map(_SETTING.fullmatch, text.splitlines())):

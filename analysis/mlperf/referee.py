@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.errors import AnalysisError
-from analysis.mlperf.dlio_folder import DlioFolder, Metric, between, naming, settings_of
+from analysis.mlperf.dlio_folder import DlioFolder, Metric, errors_with_path, seconds_from_start_to_end, settings_of
 from analysis.records.frame import rows_of
 
 NOTICE = "Not an MLPerf result, not reviewed"
@@ -76,7 +76,7 @@ def definitions() -> dict[str, Definition]:
     return {**defined, "unet3d": Definition(4, 1.3604, 90)}
 
 
-def terms(folder: DlioFolder, given: Definition) -> tuple[Definition, dict[str, str]]:
+def definition_of_run(folder: DlioFolder, given: Definition) -> tuple[Definition, dict[str, str]]:
     """Return the batch size, the step time and the minimum AU of a run, and the source of each of these values.
 
     The first of these sources that has a value is used:
@@ -122,7 +122,7 @@ def _number(settings: Mapping[str, str], *names: str) -> float:
     return math.nan
 
 
-def recomputed(blocks: pd.DataFrame, batch: float) -> tuple[pd.DataFrame, str, float]:
+def recompute_blocks(blocks: pd.DataFrame, batch: float) -> tuple[pd.DataFrame, str, float]:
     """Return the blocks with recomputed metrics, the counting of samples/s, and the batch size.
 
     The counting is a key of `COUNTINGS`, or `""` if the counting is unknown.
@@ -176,8 +176,8 @@ def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
     the folder has more ranks than accelerators.
     """
     summary, metric = folder.summary, folder.summary.get("metric", Metric())
-    used, sources = terms(folder, given)
-    blocks, counting, batch = recomputed(folder.blocks, used.batch)
+    used, sources = definition_of_run(folder, given)
+    blocks, counting, batch = recompute_blocks(folder.blocks, used.batch)
     used, sources = used._replace(batch=batch), {"batch": "by samples/s"} | sources
     cells = by_rank_and_epoch(blocks)
     published = pd.Series(metric.get("train_au_percentage", []), dtype=float).rename(lambda place: place + 1)
@@ -198,8 +198,8 @@ def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
     steps = of_epochs["steps"].max() if len(cells) else pd.Series(per_epoch // 1, range(1, epochs + 1))
     if len(cells) and steps.max() < per_epoch // 1:  # a run may end before it has read all data
         per_epoch = steps.max()
-    with naming(folder.path / "summary.json"):
-        run_s = between(summary) or math.nan
+    with errors_with_path(folder.path / "summary.json"):
+        run_s = seconds_from_start_to_end(summary) or math.nan
     epochs_s = sum(folder.epochs_s.get(epoch, math.nan) for epoch in steps.index) or math.nan
     run = {
         "folder": str(folder.path), "accelerators": ranks, "hosts": summary.get("num_hosts"), "epochs": epochs,

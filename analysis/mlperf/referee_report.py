@@ -163,7 +163,7 @@ def write_chart(runs: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
     return save.save_figure(figure, frame, out, STEM)
 
 
-@panels.with_frame
+@panels.complete_figure
 def au_over_epochs(frame: pd.DataFrame) -> panels.Panels:
     """Draw one panel per run with the AU over the epochs and the minimum AU.
 

@@ -27,7 +27,7 @@ from analysis.output.columns import (
     table_columns,
 )
 from analysis.records.frame import rows_of
-from analysis.records.record import one_device
+from analysis.records.record import sentences_on_shared_devices
 from analysis.statistics.comparable import COLUMNS, lines_on_looser_checks
 from analysis.statistics.selection import is_plain
 from analysis.statistics.training import is_training
@@ -107,7 +107,7 @@ def summary_tables(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[Renderab
     yield from _signs(table)
     for told in lines_on_looser_checks(rows_of(table, COLUMNS)):
         yield Text(f"{told}\n")
-    for told in one_device(rows_of(table, COLUMNS)):
+    for told in sentences_on_shared_devices(rows_of(table, COLUMNS)):
         yield Text(f"{told}: differences between these cells are not caused by the storage\n")
     if complaints := tables.not_counted(table, runs):
         yield Text("Not counted", style="bold")

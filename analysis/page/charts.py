@@ -26,11 +26,11 @@ from analysis.records.frame import Row, rows_of
 from analysis.records.record import Record
 from analysis.records.settings import storage_name
 from analysis.spreadsheet import frame_as_csv
-from analysis.statistics.medians import counted_runs
+from analysis.statistics.medians import valid_measured_runs
 from analysis.text import NONE, number, percentage
 from analysis.traces.posix import SIZES
 from analysis.traces.system import typical_runs
-from jobs.events.step_times import LEAST, InputBound
+from jobs.events.step_times import SMALLEST_NAMED_SHARE, InputBound
 from jobs.events.tensorflow_trace import REMEDIES, SPENT
 
 AMOUNTS = {
@@ -46,8 +46,8 @@ STEP_HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at
 ABOUT_STEPS = (
     "Seconds of the profiled steps, of the run with the median runtime. If events of several categories run at the same"
     " time, the time counts for the first of these categories, so that the categories of a row add up to the steps."
-    f" Steps are input-bound if at least {LEAST:.0%} of the time is spent on reading, decoding, buffering and waiting"
-    " for input. Remedies, and the time that each remedy saves at most:"
+    f" Steps are input-bound if at least {SMALLEST_NAMED_SHARE:.0%} of the time is spent on"
+    " reading, decoding, buffering and waiting for input. Remedies, and the time that each remedy saves at most:"
 )
 TESTED_BY = (
     "The saved times do not add up. `python -m campaign show CELL --test` applies one remedy and measures the effect."
@@ -59,7 +59,7 @@ def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
     if "posix_reads" not in results.runs:
         return []
     names = [name for name in map(str, results.runs) if name.startswith("posix_")]
-    table = counted_runs(results.runs, names).groupby("cell").median().dropna(subset=["posix_reads"])
+    table = valid_measured_runs(results.runs, names).groupby("cell").median().dropna(subset=["posix_reads"])
     medians = dict(zip(map(str, table.index), rows_of(table), strict=True))
     return [(each, medians[each.cell]) for each in results.found.records if each.cell in medians]
 
@@ -150,7 +150,7 @@ def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
     bound = InputBound(
         seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)}
     )
-    words = f"{'yes' if bound.share >= LEAST else 'no'}, {percentage(bound.share, 1)}"
+    words = f"{'yes' if bound.share >= SMALLEST_NAMED_SHARE else 'no'}, {percentage(bound.share, 1)}"
     saved = ", ".join(f"{name} {number(it)}" for name, it in bound.named.items())
     place = [storage_name(facts), str(facts.get("threads", "")), str(facts.get("prefetch", ""))]
     times = [number(seen[name]) for name in ("steps_s", *(f"spent_{name}" for name in SPENT))]

@@ -12,7 +12,7 @@ from analysis.claims.judge_claim import BY_MODEL, EMULATED, kind_of_verdict
 from analysis.figures import feed_accelerators
 from analysis.page.part import MOST_LINES, Results, render_template
 from analysis.records.frame import rows_of
-from analysis.records.record import BOUNDS, Record, emulation_bounds, emulation_mark, one_device
+from analysis.records.record import BOUNDS, Record, emulation_bounds, emulation_mark, sentences_on_shared_devices
 from analysis.records.settings import Facts
 from analysis.statistics.comparable import COLUMNS
 from analysis.statistics.selection import is_number
@@ -55,7 +55,7 @@ def reader_warnings(results: Results) -> Iterator[list[str]]:
     names = dict.fromkeys(part.partition(" of ")[0].partition(",")[0] for part in parts)
     lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
     yield from _folded("Emulated", ", ".join(names), lines)
-    for told in one_device(rows_of(results.table, COLUMNS)):
+    for told in sentences_on_shared_devices(rows_of(results.table, COLUMNS)):
         yield [f"{told}: differences between these cells are not caused by the storage."]
     skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
     more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []

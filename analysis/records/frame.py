@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from analysis.records.record import Record, emulation_mark
-from analysis.records.runs import COUNTS, FIGURES, TEXTS, Check, Kind, Merit, Runs, SharedTuple
+from analysis.records.runs import COUNTS, METRIC_NAMES, TEXTS, Check, Kind, MainMetric, Runs, SharedTuple
 from analysis.records.settings import (
     IMPLIED,
     Facts,
@@ -48,7 +48,7 @@ OF_RECORD = (
 
 AT_ONCE = 1000  # the number of rows that `each_row` converts to dictionaries at once
 # Column names that are not settings. A setting with such a name gets the column `settings.<name>`.
-RESERVED = frozenset({*OF_CELL, "run", *OF_KIND, *OF_HOST, *FIGURES, *TEXTS, *OF_RECORD})
+RESERVED = frozenset({*OF_CELL, "run", *OF_KIND, *OF_HOST, *METRIC_NAMES, *TEXTS, *OF_RECORD})
 
 
 def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     bounds: list[Sequence[Any]] = [record.bound or (None, math.nan, "") for record in records]
     spreads = [[check.passed for check in record.checks if check.rule == "spread"] for record in records]
     derived: dict[str, list[Any]] = {
-        **{name: [getattr(record.merit, name) for record in records] for name in Merit._fields},
+        **{name: [getattr(record.merit, name) for record in records] for name in MainMetric._fields},
         "checks": [checks_in_words(record) for record in records],
         **{name: [each[place] for each in bounds] for place, name in enumerate(OF_BOUND)},
         "unstable": [None if not found or found[-1] is None else not found[-1] for found in spreads],
@@ -217,14 +217,14 @@ def _different(shared: Sequence[Shared]) -> tuple[list[Shared], NDArray[np.intp]
 def _figures(runs: Sequence[Runs], kinds: Sequence[Kind], codes: NDArray[np.intp]) -> dict[str, Column]:
     """Return one column per metric with the metric's value in each run, or NaN if the run lacks the metric.
 
-    The metrics in `FIGURES` come first, then all other metrics of the runs.
+    The metrics in `METRIC_NAMES` come first, then all other metrics of the runs.
     """
     numbers = np.frombuffer(b"".join(each.figures for each in runs))
     lengths = np.array([len(kind.names) for kind in kinds])[codes]
     firsts = lengths.cumsum() - lengths
     layouts, layout_of_kind = _different([kind.names for kind in kinds])
-    more = sorted({name for names in layouts for name in names}.difference(FIGURES))
-    columns = {name: np.full(len(codes), np.nan) for name in (*FIGURES, *more)}
+    more = sorted({name for names in layouts for name in names}.difference(METRIC_NAMES))
+    columns = {name: np.full(len(codes), np.nan) for name in (*METRIC_NAMES, *more)}
     for layout, names in enumerate(layouts):
         places = np.flatnonzero(layout_of_kind[codes] == layout)
         for column, name in enumerate(names):

@@ -12,7 +12,7 @@ from analysis.records.runs import (
     BETWEEN,
     STORAGE,
     Check,
-    Merit,
+    MainMetric,
     Runs,
     SharedTuple,
     shared_mapping,
@@ -21,7 +21,7 @@ from analysis.records.runs import (
 )
 from analysis.records.settings import flatten
 from analysis.text import join_values, one_line
-from jobs.judging.bound import Bound
+from jobs.judging.bound import Bottleneck
 from jobs.model.record import Record as Stored
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ NAMED = (
 )
 
 
-def one_device(cells: Iterable[Mapping[str, Any]]) -> list[str]:
+def sentences_on_shared_devices(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each device that cells name as several storages.
 
     Devices with one name on two hosts are two devices.
@@ -146,7 +146,7 @@ class Record(NamedTuple):
     cell: str
     benchmark: str
     benchmark_version: int
-    merit: Merit
+    merit: MainMetric
     settings: Facts
     data: str
     status: str
@@ -170,10 +170,10 @@ class Record(NamedTuple):
     bound: tuple[str, float, str] | None = None
 
 
-def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record:
+def record_of(value: Stored, folder: Path, bound: Bottleneck | None = None) -> Record:
     """Return the `Record` made from a judged JSON record in `folder`, with the cell's limiting resource (`bound`)."""
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
-    merit = Merit(*map(intern, (cell["kind"], cell["figure"], cell["unit"], cell["better"])))
+    merit = MainMetric(*map(intern, (cell["kind"], cell["figure"], cell["unit"], cell["better"])))
     limits = [check["limit"] for check in value.get("checks", ()) if check["rule"] == "spread"]
     counting = (run for run in value["runs"] if (run["role"], run["status"]) == ("measured", "valid"))
     return Record(

@@ -22,7 +22,7 @@ BETWEEN = " "
 BYTES_READ, BYTES_WRITTEN = "read_mb_per_s", "write_mb_per_s"
 
 
-class Merit(NamedTuple):
+class MainMetric(NamedTuple):
     """The kind and the main metric of a benchmark.
 
     `figure` is the name of the main metric in a run. `better` tells whether a higher or a lower value is better.
@@ -77,11 +77,11 @@ _WORDS: dict[str, SharedMapping] = {}
 
 # Names of the raw metrics of a run, in the order of the record. One MB is 10^6 bytes, and times are in seconds.
 COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
-FIGURES = (
+METRIC_NAMES = (
     "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s", *COUNTS, "resident_fraction",
     "images_per_s", BYTES_READ, BYTES_WRITTEN,
 )  # fmt: skip
-FIGURES_TOGETHER = frozenset(FIGURES)
+FIGURES_TOGETHER = frozenset(METRIC_NAMES)
 # Names of optional fields of a run whose values are texts.
 WORDS = ("accelerator", "engine", "engine_version")
 # Names of the times of a snapshot, in seconds. A run has the median of each time, for example `snapshot_blocked_s`.

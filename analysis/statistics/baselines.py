@@ -12,7 +12,7 @@ from analysis.records.frame import Row, rows_of
 from analysis.records.runs import STORAGE
 from analysis.records.settings import is_storage
 from analysis.statistics.comparable import AND
-from analysis.statistics.medians import counted_runs
+from analysis.statistics.medians import valid_measured_runs
 from analysis.text import DASH
 
 ACCESS, RANDOM = "benchmark.access", "random_read"
@@ -79,7 +79,7 @@ def _engines(runs: pd.DataFrame) -> pd.Series[str]:
     """
     if "engine" not in runs:
         return pd.Series(dtype="object")
-    good = counted_runs(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
+    good = valid_measured_runs(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
     own = good["engine"] == OWN_ENGINE
     named = good.assign(words=good["engine_version"].mask(own, OWN_ENGINE).fillna(good["engine"]))
     return named.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.records.record import NAMED, one_device
+from analysis.records.record import NAMED, sentences_on_shared_devices
 from analysis.text import join_values
 
 Cell = Mapping[str, Any]
@@ -47,7 +47,11 @@ def forbidding_differences(cells: Sequence[Cell], *, across: bool = False, sizes
     differences += differing_conditions(cells)
     data = {(_size(cell) if sizes else (), found) for cell in cells if (found := _data(cell))}
     differences += ["datasets (their checksums differ)"] if len(data) > len({size for size, _ in data}) else []
-    return f"mixed: {'; '.join(dict.fromkeys(differences))}" if differences else join_values(one_device(cells))
+    return (
+        f"mixed: {'; '.join(dict.fromkeys(differences))}"
+        if differences
+        else join_values(sentences_on_shared_devices(cells))
+    )
 
 
 def reason_for_weak_proof(cells: Sequence[Cell]) -> str:

@@ -16,7 +16,7 @@ BYTES_PER_MB = 10**6
 QUIET = "check.quiet"
 
 
-def counted_runs(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+def valid_measured_runs(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """Return the valid measured runs, with the columns `names` and `cell`.
 
     All code of the analysis uses this function to select the runs that count.
@@ -35,7 +35,7 @@ def medians_of_disturbed_runs(runs: pd.DataFrame, figures: Iterable[str]) -> dic
         return {}
     failed = runs[rules].eq(other=False).fillna(value=False)
     alone = failed[QUIET] & (failed.sum(axis=1) == 1) & (runs["status"] == "invalid") & (runs["role"] == "measured")
-    wasted = runs[alone & ~runs["cell"].isin(counted_runs(runs, [])["cell"])]
+    wasted = runs[alone & ~runs["cell"].isin(valid_measured_runs(runs, [])["cell"])]
     if wasted.empty:
         return {}
     columns: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def medians_of_disturbed_runs(runs: pd.DataFrame, figures: Iterable[str]) -> dic
 
 def positive_values(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
     """Return for each cell the values of a metric in the valid measured runs, without values of 0 or less."""
-    good = counted_runs(runs, [figure])
+    good = valid_measured_runs(runs, [figure])
     return values_by_cell(good[good[figure] > 0], figure)
 
 
@@ -82,7 +82,7 @@ def add_statistics(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     declared = [name for name in METRICS if name in runs]
     merits = sorted({*cells["figure"]}.intersection(numbers).difference(declared))
     figures = [*merits, *declared]
-    good = counted_runs(runs, figures)
+    good = valid_measured_runs(runs, figures)
     groups = good.groupby("cell")
     columns = {"n_valid": groups.size()} | _not_counted(runs)
     for name in (*declared, *merits):

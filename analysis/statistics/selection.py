@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import paper
 from analysis.records.frame import group_rows, rows_of
 from analysis.records.settings import Facts, Settings, distinguishing_names, is_storage, reduced_set_key
-from analysis.statistics.medians import counted_runs
+from analysis.statistics.medians import valid_measured_runs
 from analysis.statistics.training import CONTROL, NO_TARGET, checkpoint_settings, device_shared_with_data
 from analysis.text import join_values
 
@@ -272,7 +272,7 @@ def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics of each valid measured run. A metric that a run does not have is NaN."""
     names = ["wall_s", "load_s", "read_s", "compute_s", "validate_s", "sync_s", "checkpoint_s"]
-    good = counted_runs(
+    good = valid_measured_runs(
         runs.reindex(columns=[*runs, *({*names, *WORKLOAD_FIGURES} - set(runs))]),
         [*names, *{*WORKLOAD_FIGURES} - {*names}],
     )

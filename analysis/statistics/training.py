@@ -10,7 +10,7 @@ from analysis.records.record import NAMED
 from analysis.records.runs import BETWEEN, OF_SNAPSHOT, TRAINING
 from analysis.records.settings import Facts, add_emulation_remark, reduced_set_key
 from analysis.statistics.comparable import AND
-from analysis.statistics.medians import counted_runs, median_and_range
+from analysis.statistics.medians import median_and_range, valid_measured_runs
 
 CONTROL = "benchmark.control"
 # Columns with a share of the runtime, and the time of a run (in seconds) from which each share is computed.
@@ -41,7 +41,7 @@ def add_training_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFram
     mine = is_training(table)
     if not mine.any():
         return table
-    good = counted_runs(runs, ["wall_s", *SHARES.values()])
+    good = valid_measured_runs(runs, ["wall_s", *SHARES.values()])
     good = good[good["cell"].isin(table["cell"][mine])]
     cell = good["cell"]
     columns = median_and_range(good.groupby("cell"), "load_s")
@@ -128,7 +128,7 @@ def add_checkpoint_columns(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
     facts = [key.facts for key in table["set_key"]]
     # If no run saved a snapshot, the frame of runs has no columns `SNAPSHOT_TIMES`, and `reindex` adds these columns.
     good = (
-        counted_runs(runs, runs.columns.intersection([*SNAPSHOT_TIMES]))
+        valid_measured_runs(runs, runs.columns.intersection([*SNAPSHOT_TIMES]))
         .reindex(columns=["cell", *SNAPSHOT_TIMES])
         .groupby("cell")
     )

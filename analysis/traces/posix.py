@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.records.frame import Row, rows_of
-from analysis.statistics.medians import counted_runs
+from analysis.statistics.medians import valid_measured_runs
 from analysis.traces import system
 from analysis.traces.system import BYTES_PER_MB, TraceError
 from jobs.events import posix_window
@@ -142,7 +142,7 @@ def add_agreement(runs: pd.DataFrame, folders: Mapping[str, Path]) -> pd.DataFra
     """
     if not {EVERY, *FILES} <= set(runs):
         return runs
-    divided = counted_runs(runs, [EVERY, *FILES])
+    divided = valid_measured_runs(runs, [EVERY, *FILES])
     divided = divided[divided[EVERY].notna()]
     ratios: dict[Any, float] = {}
     for index, row in zip(divided.index, rows_of(divided), strict=True):

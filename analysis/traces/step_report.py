@@ -20,7 +20,14 @@ from analysis.traces.system import ReadTrace, TraceError
 from jobs.events.intervals import intersection, length_by
 from jobs.events.posix_window import KINDS, READ, Window
 from jobs.events.run_log import RunLog
-from jobs.events.step_times import LEAST, CategoryTimes, InputBound, category_overlaps, category_times, input_bound
+from jobs.events.step_times import (
+    SMALLEST_NAMED_SHARE,
+    CategoryTimes,
+    InputBound,
+    category_overlaps,
+    category_times,
+    input_bound,
+)
 from jobs.events.table import NS, Events
 from jobs.events.tensorflow_trace import CATEGORIES, COMMUNICATION, REMEDIES, SPENT, UNCATEGORISED, Runtime
 
@@ -71,7 +78,7 @@ def _uncategorised(runtime: Runtime) -> dict[str, Any]:
 def _words(verdict: InputBound) -> str:
     """Return in words whether the steps are input-bound, and which remedies would save how much time."""
     amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s ({percentage(verdict.share, 1)})"
-    if verdict.share < LEAST:
+    if verdict.share < SMALLEST_NAMED_SHARE:
         return f"not input-bound: the steps waited for input during {amount}"
     saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in verdict.named.items())
     in_use = ". The pipeline already prefetches" if verdict.has_prefetch else ""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import AbsentError, UnreadableError, read_content
-from analysis.statistics.medians import counted_runs
+from analysis.statistics.medians import valid_measured_runs
 from jobs.model.reading import MOST
 
 BYTES_PER_MB = 10**6
@@ -141,7 +141,7 @@ def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, R
     the columns that a chart needs. Columns named in `more` are added if `runs` has them.
     """
     names = ["run", "wall_s", *(name for name in ("trace_file", *more) if name in runs)]
-    good = counted_runs(runs, names).sort_values(["cell", "wall_s", "run"])
+    good = valid_measured_runs(runs, names).sort_values(["cell", "wall_s", "run"])
     position, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
     return {row["cell"]: row for row in rows_of(good[position == (size - 1) // 2])}
 

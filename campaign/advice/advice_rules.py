@@ -14,7 +14,7 @@ from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import (
     SIZE_FACTOR,
     Finding,
-    Test,
+    PredictionTest,
     Undecided,
     predict_larger_files,
     predict_speedup,
@@ -43,7 +43,7 @@ def find_input(e: Evidence) -> Finding | None:
         f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
         share,
         e.facts("wall_s", "load_s", "compute_s"),
-        Test(
+        PredictionTest(
             {"benchmark.control": "no_io"},
             widen_by_noise(e, "wall_s", "s", ((1 - slowed) * remaining_s, remaining_s, remaining_s)),
         ),
@@ -70,7 +70,7 @@ def find_no_prefetch(e: Evidence) -> Finding | None:
         hidden * (e.steps.number - 1) / e["wall_s"],
         [Fact("wait for a batch", waited_s, "s", "record"), Fact("step", computed_s, "s", "record"),
          Fact("steps", e.steps.number, "", "record"), *e.facts("wall_s")],
-        Test({"prefetch": 1}, widen_by_noise(e, "wall_s", "s", (low, value, max(value, high)))),
+        PredictionTest({"prefetch": 1}, widen_by_noise(e, "wall_s", "s", (low, value, max(value, high)))),
     )  # fmt: skip
 
 
@@ -97,7 +97,10 @@ def find_input_bound(e: Evidence) -> Finding | Undecided | None:
             for saved in (saved_s["read"], max(0.0, waited_s - remaining_s))
         ]
         low, high = min(walls), max(*walls, e["wall_s"] - e["load_s"] + e["cpu_s"] / e.work.free_cores)
-        test, untested = Test({"cache": "warm"}, widen_by_noise(e, "wall_s", "s", (low, (low + high) / 2, high))), ""
+        test, untested = (
+            PredictionTest({"cache": "warm"}, widen_by_noise(e, "wall_s", "s", (low, (low + high) / 2, high))),
+            "",
+        )
     return Finding(
         "input_bound",
         f"by TensorFlow's trace the steps wait for input in {waited_s:.3g} of {traced['steps_s']:.3g} s;"

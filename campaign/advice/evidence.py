@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, UsageError
 from jobs.benchmarks import registry
-from jobs.judging.bound import Bound, bound_of_work
+from jobs.judging.bound import Bottleneck, bound_of_work
 from jobs.judging.work_done import StepTimes, TimeUse, metric_values, runs_with_metrics, time_use
 from jobs.model.record import Record
 from jobs.model.settings import Node, flat_items
@@ -83,7 +83,7 @@ class Evidence:
         return self.work.steps
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> Bottleneck:
         """Return the bound of the cell (see `jobs.judging.bound`), with the numbers that decide it."""
         return bound_of_work(self.work)
 

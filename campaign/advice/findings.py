@@ -138,7 +138,7 @@ class Prediction(NamedTuple):
     high: float
 
 
-class Test(NamedTuple):
+class PredictionTest(NamedTuple):
     """The settings that a test changes, by dotted keys, and the predicted result of the test."""
 
     changes: Mapping[str, Any]
@@ -153,7 +153,7 @@ class Finding:
     says: str  # one sentence for the user
     share: float  # share of the run time that the finding explains
     facts: Sequence[Fact]
-    test: Test | None
+    test: PredictionTest | None
     untested: str = ""  # why there is no test, or why the user must run the test
 
 
@@ -166,17 +166,19 @@ class Undecided:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def predict_speedup(e: Evidence, changes: Mapping[str, Any], gains: tuple[float, float, float]) -> Test:
+def predict_speedup(e: Evidence, changes: Mapping[str, Any], gains: tuple[float, float, float]) -> PredictionTest:
     """Return a test that predicts images/s or the runtime of a faster pipeline.
 
     `gains` are the least, the most probable and the largest speedup of the pipeline.
     """
     if e.kind != "training":
         rate = e["images_per_s"]
-        return Test(changes, widen_by_noise(e, "images_per_s", "images/s", tuple(rate * gain for gain in gains)))
+        return PredictionTest(
+            changes, widen_by_noise(e, "images_per_s", "images/s", tuple(rate * gain for gain in gains))
+        )
     threads, made_s = int(changes.get("threads", e.threads)), seconds_per_batch(e)
     walls = [training_wall_s(e, made_s / gain, threads=threads, prefetch=e.settings["prefetch"]) for gain in gains]
-    return Test(changes, widen_by_noise(e, "wall_s", "s", (walls[2], walls[1], walls[0])))
+    return PredictionTest(changes, widen_by_noise(e, "wall_s", "s", (walls[2], walls[1], walls[0])))
 
 
 def widen_by_noise(e: Evidence, figure: str, unit: str, bounds: Sequence[float]) -> Prediction:
@@ -190,7 +192,7 @@ def widen_by_noise(e: Evidence, figure: str, unit: str, bounds: Sequence[float])
     return Prediction(figure, unit, value, low * min([1 - _NOISE, *ratios]), high * max([1 + _NOISE, *ratios]))
 
 
-def predict_larger_files(e: Evidence, gains: Sequence[float]) -> tuple[Test | None, str]:
+def predict_larger_files(e: Evidence, gains: Sequence[float]) -> tuple[PredictionTest | None, str]:
     """Return a test with files that are `SIZE_FACTOR` times as large, and an empty string.
 
     If such a test is not possible, return None and the reason.
@@ -202,6 +204,6 @@ def predict_larger_files(e: Evidence, gains: Sequence[float]) -> tuple[Test | No
         return None, "larger files also take longer to decode: measure a cell with benchmark.preprocess=false"
     bounds = [e["read_mb_per_s"] * min(float(SIZE_FACTOR), gain) for gain in gains]
     pixels = {name: 2 * int(e.settings[name]) for name in ("dataset.width", "dataset.height") if name in e.settings}
-    return Test(
+    return PredictionTest(
         {"dataset.median_bytes": SIZE_FACTOR * int(size), **pixels}, widen_by_noise(e, "read_mb_per_s", "MB/s", bounds)
     ), ""

@@ -19,7 +19,7 @@ from jobs.events import read_time_logs, step_times, tensorflow_trace
 from jobs.events.run_log import TimeBudget, time_budgets
 from jobs.events.table import NS
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
-from jobs.judging.bound import Bound, DecidingNumber, bound_of_spent, help_of
+from jobs.judging.bound import Bottleneck, DecidingNumber, advice_for, bottleneck_of_step_times
 from jobs.judging.work_done import StepTimes, TimeUse
 from jobs.profiler import report, saved_profiles
 
@@ -45,7 +45,7 @@ class FileReport:
 
     kind: str
     holds: str
-    bound: Bound
+    bound: Bottleneck
     findings: Sequence[Finding]
     lacks: Sequence[str]
     helps: str = ""  # what would help; empty if the bound is undecided
@@ -102,7 +102,7 @@ def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
         lacks.insert(0, "the times of the calls (a profile in the mode trace has these times)")
     if (device_bytes := metrics["device_bytes"]) is not None and metrics["bytes_read"]:
         numbers.append(DecidingNumber("bytes from devices", device_bytes / metrics["bytes_read"]))
-    bound = Bound("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not show it")
+    bound = Bottleneck("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not show it")
     profile = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
     reads = f"{metrics['reads']:,} reads of {metrics['files']:,} files"
     content = f"{wall_s:.3f} s, {reads}, {metrics['bytes_read'] / 1e6:,.1f} MB"
@@ -126,10 +126,10 @@ def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
     numbers |= {f"exposed_s.{name}": metrics["exposed_s"][name] for name in INPUT}
     numbers |= {f"remedies_s.{name}": metrics["remedies_s"][name] for name in REMEDIES}
     evidence = _make_evidence(path, "training", TimeUse(metrics["steps_s"], steps=steps), tensorflow=numbers)
-    bound = bound_of_spent(steps, metrics["steps_s"], spent_s)
+    bound = bottleneck_of_step_times(steps, metrics["steps_s"], spent_s)
     content = f"{metrics['steps']} steps of {metrics['steps_s']:.3f} s"
     lacks = [] if runtime.has_marks else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
-    helps = help_of(bound, evidence.work)
+    helps = advice_for(bound, evidence.work)
     return FileReport(
         "TensorFlow trace", content, bound, _findings_of(evidence, find_input_bound), [*lacks, *_BESIDE], helps
     )
@@ -149,12 +149,12 @@ def _report_time_log(path: Path, ranks: Sequence[TimeBudget]) -> FileReport:
     steps = StepTimes(
         1, spent_s["read"] + spent_s["decode"] + spent_s["wait"], 0.0, spent_s["compute"], spent_s["checkpoint"]
     )
-    bound = bound_of_spent(steps, wall_s, spent_s)
+    bound = bottleneck_of_step_times(steps, wall_s, spent_s)
     evidence = _make_evidence(path, "training", TimeUse(wall_s, steps=steps))
     content = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, {wall_s:.3f} s"
     has_known_actions = any(rank.spent_ns.get(name) for rank in ranks for name in (*_READS, *_COMPUTES))
     lacks = [] if has_known_actions else [f"known actions ({', '.join((*_COMPUTES, *_READS))})"]
-    helps = help_of(bound, evidence.work)
+    helps = advice_for(bound, evidence.work)
     return FileReport(
         "time log",
         content,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from jobs.benchmarks import registry
-from jobs.benchmarks.benchmark import OUTSIDE
+from jobs.benchmarks.benchmark import KEYS_OUTSIDE_CELL_ID
 from jobs.model.conduct import Point
 from jobs.model.record import Access
 from jobs.model.settings import Settings, flat_items
@@ -47,7 +47,9 @@ def make_cell(point: Point) -> Cell:
             **settings["dataset"],
             **{key: str(Path(path).expanduser().resolve()) for key, path in paths.items() if isinstance(path, str)},
         }
-    access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
+    access = cast(
+        "Access", {key: point["storage"][key] for key in KEYS_OUTSIDE_CELL_ID["storage"] if key in point["storage"]}
+    )
     slow = settings.get("checkpoint", {}).get("slow", {})
     if "://" in (slow.get("root") or ""):  # a bucket, whose device is no part of the id
         root, access["slow_device"] = split_device(slow["root"])

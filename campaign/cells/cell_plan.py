@@ -87,7 +87,7 @@ def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -
     verdicts, recorded = Verdicts(folder, terms, ids), _recorded_cells(folder, ids)
     entries = tuple(
         _read_entry(cell, conduct, verdicts) if cell.id in recorded else _make_entry(cell, "planned", None, terms)
-        for cell in console.show_count(cells, "reading records")
+        for cell in console.iterate_with_progress(cells, "reading records")
     )
     return Plan(entries, conduct, folder, verdicts)
 
@@ -124,6 +124,6 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell
 
 def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> PlannedCell:
     """Return a cell with its state and the number of runs that its record lacks; without a record all runs."""
-    least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
+    least, most = stopping.missing_runs(recorded, terms), stopping.max_missing_runs(recorded, terms)
     runs_at_once = 2 if stopping.has_pairs(cell.settings, terms) else 1
     return PlannedCell(cell, state, least * runs_at_once, most * runs_at_once)

@@ -202,7 +202,7 @@ def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     return folder, campaign
 
 
-def folder_named(text: str) -> Path:
+def resolve_campaign_folder(text: str) -> Path:
     """Return the path of a campaign folder with all links resolved; the folder need not exist.
 
     Raises UsageError if the path is a file. Raises EnvironmentFaultError if it is a link of another user, because that
@@ -270,7 +270,7 @@ def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]
 
 
 @contextmanager
-def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None]:
+def lock_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None]:
     """Lock the campaign folder for one process while the code inside runs.
 
     `what` is the kind of the process: ``campaign`` or ``feed``. Raises EnvironmentFaultError if another process of the

@@ -14,7 +14,7 @@ from campaign.cluster import fleet
 from campaign.console import count_noun
 from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import client, scheduler
-from campaign.slurm.scheduler import Key, Task
+from campaign.slurm.scheduler import Task, TaskKey
 from campaign.worker.batch import Batch, last_workers, read_batches
 
 _IDS_A_CALL = 200  # job ids in one call of scancel, because the length of a command line is limited
@@ -56,7 +56,7 @@ def _report_no_job(folder: CampaignFolder, whose: str) -> int:
     return 0
 
 
-def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[Key] | None:
+def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[TaskKey] | None:
     """Return the workers that measure the named cells. None means all workers, because no cell is named.
 
     Raises UsageError if no job measures a named cell, or if a job also measures an unfinished cell that is not named.
@@ -85,7 +85,7 @@ def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Seque
     return {(str(batch.folder), index) for batch, index in map(workers.__getitem__, cells)}
 
 
-def cancel_jobs(folder: CampaignFolder, only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
+def cancel_jobs(folder: CampaignFolder, only: Collection[TaskKey] | None = None) -> tuple[list[Task], list[Task]]:
     """Cancel every job of a campaign that waits or runs, even if the campaign recorded it as refused or ended.
 
     With `only`, cancel only the jobs of these workers. Returns the jobs that were cancelled, and those still alive.
@@ -111,7 +111,7 @@ def cancel_jobs(folder: CampaignFolder, only: Collection[Key] | None = None) -> 
     return jobs, [task for task in left if task.state != "COMPLETING"]
 
 
-def _live_jobs(folder: CampaignFolder, only: Collection[Key] | None) -> list[Task] | None:
+def _live_jobs(folder: CampaignFolder, only: Collection[TaskKey] | None) -> list[Task] | None:
     """Return the waiting and running jobs of a campaign, or None if Slurm does not answer.
 
     Jobs are recognized by their working directories, because the campaign folder may have been removed.

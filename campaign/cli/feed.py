@@ -18,7 +18,7 @@ from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
 from campaign.feed.probes import Target, no_runs_error, read_outcome, run_cells
 from campaign.storage.made_data import missing_data
 from jobs.benchmarks import baseline
-from jobs.judging.fed_accelerators import Edge, Setup
+from jobs.judging.fed_accelerators import FeedLimit, Setup
 from jobs.model.conduct import Point
 from jobs.model.declared import declared_settings
 from jobs.model.settings import flat_items
@@ -51,11 +51,11 @@ def main(argv: Sequence[str]) -> int:
         for target in targets:
             console.say(_describe_costs(target, options.runs))
         if options.json:
-            console.show_json([Answer(target, Edge(0)).as_json() for target in targets])
+            console.show_json([Answer(target, FeedLimit(0)).as_json() for target in targets])
         return 0
     is_new = not plan.folder.root.exists()
     folder, _ = folders.open_or_create(plan.folder.root)
-    with folders.remove_if_refused(folder, is_new=is_new), folders.hold_folder(folder, "feed"), interrupt_on_kill():
+    with folders.remove_if_refused(folder, is_new=is_new), folders.lock_folder(folder, "feed"), interrupt_on_kill():
         return _search(targets, options, words)
 
 

@@ -28,7 +28,7 @@ from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
 from jobs.judging import stopping
-from jobs.judging.bound import Bound, help_of
+from jobs.judging.bound import Bottleneck, advice_for
 from jobs.judging.work_done import time_use
 from jobs.lazy_imports import has_tensorflow
 from jobs.model.conduct import Point
@@ -204,7 +204,7 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
     moved = f"reads {read / 1e9:.2g} GB and makes {made / 1e9:.2g} GB of files at most"
     times = f"about {fast} min where the storage gives {_FAST:g} MB/s, {slow} min at {_SLOW:g}"
     words = f"{count_noun(len(planned.entries), 'cell')}, {len(todo)} to run: {moved}; {times}"
-    return words, files.lack_of_room(path, made)
+    return words, files.error_if_too_large(path, made)
 
 
 def _reads(entry: PlannedCell, mean: float | None) -> tuple[int, float]:
@@ -236,7 +236,7 @@ class _Row:
     threads: int
     entry: PlannedCell
     record: Record | None
-    bound: Bound | None
+    bound: Bottleneck | None
     rates: tuple[float, ...]  # MB/s of the valid runs
     images: float | None  # images/s, median of the valid runs
 
@@ -349,7 +349,7 @@ def _help(best: _Row, campaign: Path) -> str:
     more = shlex.join(["python", "-m", "campaign", "show", best.entry.cell.id.rpartition("-")[2]])
     more += "" if usual else f" {shlex.quote(str(campaign))}"
     work = time_use(best.record) if best.record else None
-    if best.bound and work and (helps := help_of(best.bound, work)):
+    if best.bound and work and (helps := advice_for(best.bound, work)):
         return f"What would help: {helps} ({best.bound}); {more} says more."
     why = best.bound.words if best.bound else "the cell has no run with figures"
     return f"What would help is not decided ({why}); {more} prints the commands that would decide it."

@@ -50,7 +50,9 @@ def main(argv: Sequence[str]) -> int:
 def plan_points(points: Sequence[Point]) -> Plan:
     """Return the plan of a campaign with these points, without writing anything to disk."""
     cells, conduct = make_cells(points)
-    return cell_plan.make_plan(cells, conduct, folders.CampaignFolder(folders.folder_named(conduct["campaign_dir"])))
+    return cell_plan.make_plan(
+        cells, conduct, folders.CampaignFolder(folders.resolve_campaign_folder(conduct["campaign_dir"]))
+    )
 
 
 def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
@@ -119,7 +121,7 @@ def run_plan(  # noqa: PLR0913 - each verb prints its results differently
     is_new = not planned.folder.root.exists()
     folder, campaign = folders.open_or_create(planned.folder.root)
     request = _make_request(folder, conduct, argv, after=campaign["requests"])
-    with folders.remove_if_refused(folder, is_new=is_new), folders.hold_folder(folder), console.interrupt_on_kill():
+    with folders.remove_if_refused(folder, is_new=is_new), folders.lock_folder(folder), console.interrupt_on_kill():
         try:
             _record_request(request, campaign, cells)
             shown = (lambda _: None) if split.as_json else shown

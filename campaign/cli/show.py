@@ -19,7 +19,7 @@ from campaign.cli import arguments, print_cell
 from campaign.cluster.survey import cell_states
 from campaign.config.command_line import command_to_continue
 from campaign.errors import CampaignError, UsageError
-from jobs.judging.bound import help_of
+from jobs.judging.bound import advice_for
 from jobs.model.codes import CellState, ExitCode
 from jobs.model.record import Record, RecordedCall
 from jobs.system.programs import python_command
@@ -111,7 +111,7 @@ def _advise(
         "runs": len(cell_evidence.rates[cell_evidence.figure]),
         "valid": cell_evidence.valid,
         "emulated": cell_evidence.emulated,
-        "helps": help_of(cell_evidence.bound, cell_evidence.work),
+        "helps": advice_for(cell_evidence.bound, cell_evidence.work),
         "findings": findings,
         "not_decided": not_decided,
         "tests": history,

@@ -21,7 +21,7 @@ from campaign.config.collect import collect_points
 from campaign.console import count_noun
 from campaign.errors import UsageError
 from campaign.stall import stall_answer
-from campaign.stall.measured_program import MeasuredProgram, files_below, find_data, require_same, write_list
+from campaign.stall.measured_program import MeasuredProgram, files_below, find_data, require_unchanged_data, write_list
 from campaign.stall.stall_answer import ColdWarmComparison
 from jobs.judging import intervals, stopping
 from jobs.model.record import Record
@@ -174,7 +174,7 @@ def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides:
     """Return the program with its data: the data that the user names, or else the data found in a first run."""
     paths = options.data
     (point, *_) = collect_points(program.grid(options.runs, overrides)) or ({},)
-    campaign_dir = folder.folder_named(point["campaign_dir"])
+    campaign_dir = folder.resolve_campaign_folder(point["campaign_dir"])
     if around := next((path for path in paths if campaign_dir.is_relative_to(path)), None):
         raise UsageError(
             f"the campaign folder {campaign_dir} would lie in the data {around}",
@@ -197,7 +197,7 @@ def _campaign(words: Sequence[str], options: argparse.Namespace) -> tuple[Plan, 
     flags = [flag for flag, given in (("--yes", options.yes), ("--dry-run", options.dry_run)) if given]
     plan = run.plan_points(collect_points(words) or ())
     for recorded in () if plan.conduct["redo"] else _records(plan):
-        require_same(recorded)
+        require_unchanged_data(recorded)
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
         return plan, run.run_plan(plan, words, command_line.parse_command_line([*flags, *words]), lambda _: None)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.folder import CampaignFolder, hold_folder, is_own_request, last_own_request, open_existing
+from campaign.cells.folder import CampaignFolder, is_own_request, last_own_request, lock_folder, open_existing
 from campaign.cli import arguments
 from campaign.cluster import fleet, price
 from campaign.cluster.cell_state import Phase, WorkerState, ended_state
@@ -61,7 +61,7 @@ def report_remaining_time(folder: CampaignFolder, at_once: int) -> None:
     on_slurm = [batch for batch in made if batch.cluster == "slurm"]
     here = [] if folder.is_worker_running() is False else made[-1:]  # a machine runs at most one worker
     open_ones = [(batch, index) for batch in (on_slurm or here) for index in batch.open_workers()]
-    text = price.describe_rest(folder, [Follower.of_worker(folder, *worker) for worker in open_ones], at_once)
+    text = price.describe_remaining_runs(folder, [Follower.of_worker(folder, *worker) for worker in open_ones], at_once)
     if text:
         console.say(text)
 
@@ -73,7 +73,7 @@ def _record_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:
     """
     if all(worker.phase != Phase.ENDED for worker in workers.states.values()):
         return
-    with suppress(CampaignError, OSError), hold_folder(folder):
+    with suppress(CampaignError, OSError), lock_folder(folder):
         fleet.record_ends(folder, workers)
 
 

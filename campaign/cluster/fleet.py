@@ -17,7 +17,7 @@ from campaign.cluster import price, progress
 from campaign.cluster.cell_state import Phase, WorkerState, ended_state
 from campaign.cluster.progress import Follower, WatchedWorkers, show_until_over
 from campaign.slurm import client
-from campaign.slurm.scheduler import Key, Scheduler
+from campaign.slurm.scheduler import Scheduler, TaskKey
 from campaign.worker.batch import Batch, read_batches
 from jobs.model.codes import JobEnd, Waiting, WorkerEnd, worker_sentence
 
@@ -37,7 +37,7 @@ class Fleet:
     def __init__(self, batches: Iterable[Batch], facts: client.SlurmConfig) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
         # A worker is open until its batch records how the worker ended.
-        self.open: set[Key] = {
+        self.open: set[TaskKey] = {
             (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
         }
         names = sorted({self._batches[folder].job_name for folder, _ in self.open})
@@ -49,7 +49,7 @@ class Fleet:
         self._pause_s = _SHORTEST_S
         self._question: threading.Thread | None = None
         self._question_error: Exception | None = None
-        self.states: dict[Key, WorkerState] = dict.fromkeys(sorted(self.open), WorkerState(Phase.UNKNOWN))
+        self.states: dict[TaskKey, WorkerState] = dict.fromkeys(sorted(self.open), WorkerState(Phase.UNKNOWN))
 
     @property
     def silent_since(self) -> float | None:
@@ -61,18 +61,18 @@ class Fleet:
         """Return for how many seconds the controller has not answered; 0 if the controller answers."""
         return time.monotonic() - self.silent_since if self.silent_since is not None else 0.0
 
-    def batch(self, key: Key) -> Batch:
+    def batch(self, key: TaskKey) -> Batch:
         """Return the batch of a worker."""
         return self._batches[key[0]]
 
-    def refresh(self) -> Mapping[Key, WorkerState]:
+    def refresh(self) -> Mapping[TaskKey, WorkerState]:
         """Return the state of every worker; ask the scheduler first if the pause since the last question is over."""
         if self._is_question_due:
             self._scheduler.refresh(self.open)
             self._take_answer()
         return self.states
 
-    def refresh_without_waiting(self) -> Mapping[Key, WorkerState]:
+    def refresh_without_waiting(self) -> Mapping[TaskKey, WorkerState]:
         """Return the state of every worker without waiting for a slow scheduler; a later call takes a late answer."""
         if self._is_question_due and self._question is None:
             self._scheduler.ask = partial(client.ask_slurm, patient=True)
@@ -86,7 +86,7 @@ class Fleet:
             self._take_answer()
         return self.states
 
-    def _ask_scheduler(self, expected: Collection[Key]) -> None:
+    def _ask_scheduler(self, expected: Collection[TaskKey]) -> None:
         """Ask the scheduler in a thread, and store an error so that the main thread can raise the error."""
         try:
             self._scheduler.refresh(expected)
@@ -101,7 +101,7 @@ class Fleet:
                 return
             time.sleep(max(0.0, self._next_s - time.monotonic()))
 
-    def close_finished(self, keys: Collection[Key]) -> None:
+    def close_finished(self, keys: Collection[TaskKey]) -> None:
         """Mark workers as ended, because their records show that all their cells are finished."""
         for key in self.open.intersection(keys):
             self.open.discard(key)
@@ -140,7 +140,7 @@ class Fleet:
 
 def open_fleet(folder: CampaignFolder, facts: client.SlurmConfig | None = None) -> Fleet:
     """Return the fleet with all open workers of a campaign."""
-    return Fleet(read_batches(folder), facts or client.read_facts())
+    return Fleet(read_batches(folder), facts or client.read_slurm_config())
 
 
 def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) -> None:
@@ -151,7 +151,7 @@ def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) 
     clock_s = time.time() - time.monotonic()
     watched = WatchedWorkers({key: Follower.of_worker(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
 
-    def states() -> Mapping[Key, WorkerState]:
+    def states() -> Mapping[TaskKey, WorkerState]:
         fleet.close_finished(watched.finished_workers())
         return fleet.refresh_without_waiting()
 

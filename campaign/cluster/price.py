@@ -164,7 +164,7 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
     return Expectation(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
 
 
-def describe_rest(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
+def describe_remaining_runs(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
     """Return a sentence with the workers' remaining runs and time, if `at_once` workers run at the same time.
 
     Return an empty text if no run remains, or if no earlier run is recorded.

@@ -20,7 +20,7 @@ from campaign.cluster.placement import DataPlan, call_with_least_priority
 from campaign.cluster.price import Price
 from campaign.cluster.submission import Array
 from campaign.console import count_noun
-from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError, refuse
+from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError, raise_if_refused
 from campaign.slurm import client, scheduler
 from campaign.slurm.client import Partition, SubmissionRefusal, call_sbatch, find_partitions
 from campaign.storage import datasets
@@ -38,7 +38,7 @@ def require_runnable(arrays: Sequence[Array]) -> None:
         ``sbatch --test-only`` refuses a script.
     """
     partitions = find_partitions(arrays[0].request.conduct["cluster"]["partition"])
-    refuse(refusal for array in arrays for refusal in _cpu_refusals(array, partitions))
+    raise_if_refused(refusal for array in arrays for refusal in _cpu_refusals(array, partitions))
     for line in dict.fromkeys(line for array in arrays for line in _partition_warnings(array, partitions)):
         console.say(f"warning: {line}")
     for array in arrays:
@@ -111,7 +111,7 @@ def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -
 
     With ``detach=true``, return after the submission. The returned value says whether jobs still wait or run.
     """
-    facts = client.read_facts()
+    facts = client.read_slurm_config()
     submitted: set[str] = set()
     has_followed = False
     while True:
@@ -141,7 +141,7 @@ def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -
 
 def preview_submission(planned: Plan, request: CampaignCall) -> list[PlannedCell]:
     """Print the scripts and the price of a submission, and return the cells to submit; write no file."""
-    facts = client.read_facts()
+    facts = client.read_slurm_config()
     workers = fleet.open_fleet(request.folder, facts)
     workers.refresh_until_explained()
     followed_cells = _cells_in_jobs(planned, request, workers, "this command would follow these jobs")
@@ -164,7 +164,7 @@ def refuse_while_jobs_live(folder: CampaignFolder) -> None:
     """Refuse to run cells on this machine while Slurm has jobs of the campaign: two workers could write one record."""
     if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_batches(folder)):
         return
-    workers = _update_fleet(folder, client.read_facts())
+    workers = _update_fleet(folder, client.read_slurm_config())
     if workers.open:
         raise EnvironmentFaultError(
             f"the cluster still has {count_noun(len(workers.open), 'job')} of this campaign, as far as Slurm knows",

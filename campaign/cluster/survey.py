@@ -21,7 +21,7 @@ from campaign.cluster import fleet
 from campaign.cluster.cell_state import SILENT_WORKER, VERDICTS, Phase, WorkerState, conclude_cell_state, ended_state
 from campaign.console import count_noun
 from campaign.slurm import client
-from campaign.slurm.scheduler import Key
+from campaign.slurm.scheduler import TaskKey
 from campaign.storage import emulation
 from campaign.worker.batch import Batch, last_workers, read_batches
 from jobs.judging import stopping
@@ -83,7 +83,7 @@ class _Owner:
 
 def _owners_of_cells(
     batches: list[Batch], last_worker: dict[str, tuple[Batch, int]], records: dict[str, Summary]
-) -> dict[Key, _Owner]:
+) -> dict[TaskKey, _Owner]:
     """Return the workers with unfinished cells; `_Owner.unfinished` has the order of the worker's work list."""
     owners = {}
     for batch in batches:
@@ -96,8 +96,8 @@ def _owners_of_cells(
 
 
 def _find_worker_states(
-    batches: list[Batch], owners: dict[Key, _Owner], *, has_local_worker: bool | None
-) -> dict[Key, _Owner]:
+    batches: list[Batch], owners: dict[TaskKey, _Owner], *, has_local_worker: bool | None
+) -> dict[TaskKey, _Owner]:
     """Set the state of each worker in `owners`, and return `owners`; ask the scheduler about open Slurm workers.
 
     `has_local_worker` says whether a worker runs on this machine; None means unknown.
@@ -115,7 +115,7 @@ def _find_worker_states(
         elif owner.has_begun or batch.fault(index):  # a worker without a record or an error may start soon
             owner.state = ended_state(batch, index, {"code": JobEnd.GONE})
     if unknown:
-        workers = fleet.Fleet(batches, client.read_facts())
+        workers = fleet.Fleet(batches, client.read_slurm_config())
         workers.refresh_until_explained()
         for key in unknown:
             is_silent = workers.silent_s and workers.states[key].phase != Phase.ENDED

@@ -28,7 +28,7 @@ from campaign.config.command_line import (
 )
 from campaign.config.compose import Assignment, compose_points
 from campaign.config.composer import Composer
-from campaign.errors import RefusalsError, UsageError, refuse
+from campaign.errors import RefusalsError, UsageError, raise_if_refused
 from jobs.model.conduct import Conduct, Point, SiteStorage
 from jobs.model.declared import declared_settings
 from jobs.model.settings import EVERY, Node, flat_items
@@ -228,7 +228,7 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     refusals = rules.collect_refusals(points[0])
     conduct = _conduct_of(points[0])
     values_of = _PointFlattener()
-    for point in console.show_count(points, "checking cells"):
+    for point in console.iterate_with_progress(points, "checking cells"):
         try:
             refusals += (point_refusals := rules.collect_refusals(point, values_of(point)))
             if point_refusals:
@@ -241,7 +241,7 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
                 raise RefusalsError([*refusals, (error.message, error.hint)]) from error
             raise
         cells.setdefault(cell.id, cell)
-    refuse(refusals)
+    raise_if_refused(refusals)
     if conduct["profile"]["compare"] and all(
         point["profile"]["posix"] == point["profile"]["tensorflow"] == "none" for point in points
     ):

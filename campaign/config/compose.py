@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from campaign.config.composer import Composer, explain_errors
 from campaign.config.tree import CHOICES, LISTS, convert_point, convert_value, find_declaration, require_keys
-from campaign.console import show_count
+from campaign.console import iterate_with_progress
 from campaign.errors import UsageError
 from jobs.model.conduct import Point
 from jobs.model.declared import MISSING
@@ -60,7 +60,7 @@ def compose_points(
         composer, reader.values_of_all([*(f"{key}={value}" for key, value in params.items()), *overrides])
     )
     bases: dict[tuple[object, ...], _ComposedBase] = {}
-    for assignments in show_count(list(grid), "composing cells"):
+    for assignments in iterate_with_progress(list(grid), "composing cells"):
         plain, others = reader.split_plain(assignments)
         key = (others, *(assignment.key for assignment in plain))
         if key not in bases:

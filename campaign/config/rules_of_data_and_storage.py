@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from campaign.errors import UsageError, refuse
+from campaign.errors import UsageError, raise_if_refused
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.errors import FolderError
 from jobs.model.conduct import Flat
@@ -49,7 +49,7 @@ def check_storage(values: Flat) -> None:
             raise UsageError(
                 f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …"
             )
-        refuse(_object_store_refusals(values))
+        raise_if_refused(_object_store_refusals(values))
     elif values["storage.root"] is None:
         raise missing_root_error("storage", f"storage={name}", values)
     else:
@@ -166,7 +166,7 @@ def _check_bucket(key: str, values: Flat) -> None:
             "set checkpoint=burst_buffer, where checkpoint.fast is a folder and checkpoint.slow may be a bucket",
         )
     if values.get(endpoint_key := f"site.storages.{values[f'{key}.name']}.endpoint"):
-        refuse(endpoint_refusals(endpoint_key, values))
+        raise_if_refused(endpoint_refusals(endpoint_key, values))
     try:
         storage_of(root)
     except FolderError as error:

@@ -7,8 +7,17 @@ from typing import Any
 
 from campaign import console
 from campaign.feed.probes import Target
-from campaign.feed.search import bracket_number, bracket_step, settle_edge
-from jobs.judging.fed_accelerators import NOT_MLPERF, Edge, Kind, Outcome, Setup, is_client_able, named, sentence
+from campaign.feed.search import bracket_number, bracket_step, confirm_edge
+from jobs.judging.fed_accelerators import (
+    NOT_MLPERF,
+    FeedLimit,
+    Kind,
+    Outcome,
+    Setup,
+    accelerator_label,
+    feed_sentence,
+    is_client_able,
+)
 
 _HEADS = (
     "accelerators", "batches", "runs", "AU worst", "AU mean", "as DLIO", "MB/s", "needs", "waits", "meets", "late"
@@ -20,7 +29,7 @@ class Answer:
     """The result of a search for one storage and one kind of accelerator."""
 
     target: Target
-    edge: Edge
+    edge: FeedLimit
     # If the storage cannot supply even one accelerator: a longer step with which it can supply one accelerator.
     fed_step_s: float | None = None
     starved_step_s: float | None = None  # a shorter step with which the storage still cannot supply one accelerator
@@ -34,9 +43,9 @@ class Answer:
     @property
     def line(self) -> str:
         """Return the result of the search in one line."""
-        target, what = self.target, named(self.target.name, self.target.point["nodes"])
+        target, what = self.target, accelerator_label(self.target.name, self.target.point["nodes"])
         if self.share is None:
-            line = sentence(target.storage, what, self.edge, target.outcomes, target.minimum)
+            line = feed_sentence(target.storage, what, self.edge, target.outcomes, target.minimum)
             return f"{line}; {self.beyond}" if self.beyond and self.edge.not_fed is None else line
         steps = [f"{step_s:.4g} s ({self._worst_of_one(step_s)})" for step_s in (self.fed_step_s, self.starved_step_s)]
         return f"{target.storage} feeds {self.share:.2g} of one {what}: with steps of {steps[0]}, not of {steps[1]}"
@@ -95,18 +104,18 @@ def find_answer(target: Target, runs: int, most: int) -> Answer:
         return target.probe(Setup(number, step_s=step_s), runs).worst >= target.minimum
 
     low, high = bracket_number(target.by_arithmetic, is_fed, most)
-    low, high = settle_edge(low, high, lambda number: is_fed(number, runs), most)
+    low, high = confirm_edge(low, high, lambda number: is_fed(number, runs), most)
     if (client := _client_limit(target, high or low)) is not None:
-        return Answer(target, Edge(min(low, client), high, client))
+        return Answer(target, FeedLimit(min(low, client), high, client))
     if high is None:
-        return Answer(target, Edge(low), beyond=f"{allows} no more")
+        return Answer(target, FeedLimit(low), beyond=f"{allows} no more")
     if low:
         odd = 2 * low > high and 2 * low <= most and is_fed(2 * low)
         beyond = f"{2 * low} are fed in one run, though {high} are not" if odd else ""
-        return Answer(target, Edge(low, high), beyond=beyond)
+        return Answer(target, FeedLimit(low, high), beyond=beyond)
     step_s, au = target.accelerator["step_s"], target.outcomes[Setup(1)].worst / 100
     steps_s = bracket_step(step_s, au, target.minimum / 100, lambda step_s: is_fed(1, runs, step_s))
-    return Answer(target, Edge(0, 1), *steps_s)
+    return Answer(target, FeedLimit(0, 1), *steps_s)
 
 
 def _client_limit(target: Target, number: int) -> int | None:

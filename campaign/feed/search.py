@@ -31,7 +31,7 @@ def bracket_number(first: int, is_fed: Callable[[int], bool], most: int) -> tupl
     return low, high
 
 
-def settle_edge(low: int, high: int | None, is_always_fed: Callable[[int], bool], most: int) -> tuple[int, int | None]:
+def confirm_edge(low: int, high: int | None, is_always_fed: Callable[[int], bool], most: int) -> tuple[int, int | None]:
     """Test both numbers of a bracket with many runs, and move the bracket if the results differ from those of one run.
 
     Returns the largest number that passes and the smallest number that fails, as `bracket_number` does.

@@ -258,7 +258,7 @@ class SlurmConfig:
         return max(1, int(self._values.get("MaxArraySize", "1001")))
 
 
-def read_facts() -> SlurmConfig:
+def read_slurm_config() -> SlurmConfig:
     """Return the configuration of the Slurm cluster, as the controller reports it."""
     return SlurmConfig(ask_slurm("scontrol", "show", "config") or "")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from campaign.slurm import client
 from jobs.model.codes import JobEnd, WorkerEnd
 
-Key = tuple[str, int]  # working directory, index
+TaskKey = tuple[str, int]  # working directory, index
 SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
 _SQUEUE_HEAD = "ARRAY_JOB_ID|"  # start of squeue's headline, which proves that an output without jobs is from squeue
 _SQUEUE_LINE = re.compile(r"(\d+)\|(\d+|N/A)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(/.*)")
@@ -68,7 +68,7 @@ class Task:
     job_id: str  # ``array_index``, the id for ``scancel`` and for messages
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TaskKey:
         """Return the working directory and the index, which identify the task."""
         return self.folder, self.index
 
@@ -188,13 +188,13 @@ class Scheduler:
     ask: Callable[..., str | None] = client.ask_slurm
     silent_since: float | None = None  # time of the first unanswered question; None if the controller answers
     asking_since: float | None = None  # start of a question to the controller that has no answer yet
-    _listed: dict[Key, Task] = field(default_factory=dict)  # tasks in the last output of squeue
-    _ended: dict[Key, Task] = field(default_factory=dict)  # ended tasks from sacct and the log of ended jobs
-    _absent_since: dict[Key, float] = field(default_factory=dict)  # time of squeue's first answer without the task
+    _listed: dict[TaskKey, Task] = field(default_factory=dict)  # tasks in the last output of squeue
+    _ended: dict[TaskKey, Task] = field(default_factory=dict)  # ended tasks from sacct and the log of ended jobs
+    _absent_since: dict[TaskKey, float] = field(default_factory=dict)  # time of squeue's first answer without the task
     _answered_at: float = 0.0  # time of the controller's last answer
     _asked_accounting: bool = False
 
-    def refresh(self, expected: Collection[Key]) -> None:
+    def refresh(self, expected: Collection[TaskKey]) -> None:
         """Ask the controller (squeue) or the accounting (sacct) once about all `expected` tasks."""
         unexplained = self.silent_since is not None or any(self.is_unexplained(key) for key in expected)
         if unexplained and self.facts.accounting and not self._asked_accounting:
@@ -204,7 +204,7 @@ class Scheduler:
             self._asked_accounting = False
             self._ask_controller(expected)
 
-    def task(self, key: Key) -> Task | None:
+    def task(self, key: TaskKey) -> Task | None:
         """Return the latest report of a task, or None without a report."""
         if key in self._listed:
             return self._listed[key]
@@ -215,11 +215,11 @@ class Scheduler:
         is_lost = key in self._absent_since and self._answered_at - self._absent_since[key] >= _LOST_AFTER_S
         return Task(*key, JobEnd.LOST, "", "", "", "") if is_lost else None
 
-    def is_unexplained(self, key: Key) -> bool:
+    def is_unexplained(self, key: TaskKey) -> bool:
         """Return whether squeue does not list the task and no other source has reported yet how the task ended."""
         return key in self._absent_since and self.task(key) is None
 
-    def _ask_controller(self, expected: Collection[Key]) -> None:
+    def _ask_controller(self, expected: Collection[TaskKey]) -> None:
         self.asking_since = asked_at = time.monotonic()
         try:
             tasks = list_tasks(self.names, self.ask)
@@ -237,7 +237,7 @@ class Scheduler:
                 parse_completion_log(_read_log_tail(self.facts.completion_log), os.getuid()), self._absent_since
             )
 
-    def _ask_accounting(self, expected: Collection[Key]) -> None:
+    def _ask_accounting(self, expected: Collection[TaskKey]) -> None:
         words = (f"--user={os.getuid()}", f"--starttime={self.since}", f"--name={','.join(self.names)}")
         text = self.ask("sacct", "-n", "-P", "-X", *words, "-o", SACCT_FORMAT)
         if text is None:
@@ -249,7 +249,7 @@ class Scheduler:
             for key in [key for key in self._listed if key in self._ended and self._ended[key].final]:
                 del self._listed[key]
 
-    def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
+    def _take_ended(self, tasks: Iterable[Task], wanted: Collection[TaskKey]) -> None:
         """Store the last report of each ended task in `wanted`; a requeued task has several reports."""
         self._ended.update({task.key: task for task in tasks if task.key in wanted and not task.live})
 

@@ -30,7 +30,7 @@ _BLOCK = 4096  # bytes; a file occupies a multiple of this size on ext4 and XFS
 _LEAST_GAIN = 0.01  # a smaller gain is too small to measure
 
 
-Some = Annotated[float, Meta(gt=0)]
+PositiveNumber = Annotated[float, Meta(gt=0)]
 """A number above 0, by which other numbers can be divided."""
 
 
@@ -55,8 +55,8 @@ class StagingPlan(TypedDict):
     capacity_bytes: int
     calls_at_once: float
     called: str  # the name that the program used for `source`
-    read_bytes: Some  # bytes that a run reads from the files that can be copied
-    mb_per_s: Some  # `read_bytes` divided by the duration of the whole run
+    read_bytes: PositiveNumber  # bytes that a run reads from the files that can be copied
+    mb_per_s: PositiveNumber  # `read_bytes` divided by the duration of the whole run
     waiting: float  # share of the run's duration in which the run waited for its input
     slow: dict[str, float]
     fast: dict[str, float]

@@ -93,7 +93,7 @@ def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
     if not accessed.processes:
         why = "the program took no hooks, so its files cannot be seen (is it linked statically?)"
         raise UsageError(why, "name the data of the program: --data DIR")
-    data_files = data_among(accessed.read - accessed.written, settings["benchmark"]["argv"])
+    data_files = select_data_files(accessed.read - accessed.written, settings["benchmark"]["argv"])
     if not data_files:
         raise UsageError("the program read no files that may be data", "name the data of the program: --data DIR")
     for line in folder_table(data_files):
@@ -129,7 +129,7 @@ def _run_with_hooks(settings: Settings, folder: Path, limit_s: float) -> None:
             ) from error
 
 
-def data_among(read: Iterable[Path], argv: Sequence[str] = ()) -> list[Path]:
+def select_data_files(read: Iterable[Path], argv: Sequence[str] = ()) -> list[Path]:
     """Return the files that may be data: files that are no code and lie outside system folders and environments."""
     programs = {Path(word).expanduser().resolve() for word in argv[:1]}
     resolved = {path.resolve() for path in read}
@@ -188,7 +188,7 @@ def _files_at(path: Path) -> Iterator[Path]:
         raise UsageError(f"--data: {error.message}", error.hint) from error
 
 
-def require_same(recorded: Record) -> None:
+def require_unchanged_data(recorded: Record) -> None:
     """Raise UsageError if the data or the program of a judged record changed after its runs began."""
     start_times = [run["started_utc"] for run in recorded["runs"] if run["status"] in ("valid", "invalid")]
     if start_times and (changed := _changed_data(recorded) or next(_changed_program(recorded, min(start_times)), "")):

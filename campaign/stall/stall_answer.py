@@ -15,7 +15,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.console import count_noun
 from campaign.stall.measured_program import COLD, WARM
 from jobs.judging import intervals, stopping
-from jobs.judging.bound import UNDECIDED, Bound
+from jobs.judging.bound import UNDECIDED, Bottleneck
 from jobs.judging.intervals import MedianDifference, median_difference
 from jobs.model.record import Record
 from jobs.model.results import Calls, Run
@@ -52,7 +52,7 @@ class ColdWarmComparison:
     marked: MedianDifference | None  # difference of the timed part
     data_bytes: int
     first_read_bytes: float | None  # bytes of the data that a cold run reads from the disk; None if unknown
-    rest: Bound | None = None  # what bounds the warm runs
+    rest: Bottleneck | None = None  # what bounds the warm runs
     why_not: str = ""  # why the cold runs, or else the warm runs, are too few valid runs; empty if both suffice
 
     @property
@@ -75,7 +75,7 @@ class ColdWarmComparison:
 
 
 def compare_records(
-    name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None
+    name: str, cold: Record | None, warm: Record | None, rest: Bottleneck | None = None
 ) -> ColdWarmComparison:
     """Compare the judged records of the cold and the warm cell, each None if there is no record.
 
@@ -188,7 +188,7 @@ def _cost(cost: MedianDifference, whole: str) -> str:
     )
 
 
-def _rest(bound: Bound | None) -> str:
+def _rest(bound: Bottleneck | None) -> str:
     """Return in words what limits the warm runs, and so the part of the runtime that does not wait for storage."""
     if bound is None or bound.word == UNDECIDED:
         return f"what bounds the rest is undecided ({bound.words if bound else 'the warm runs do not show it'})"

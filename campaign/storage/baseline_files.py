@@ -47,7 +47,7 @@ def prepare_file(
     data |= {"bytes": size, "block_bytes": block_bytes}
     if manifest:
         data["checksum"] = manifest.checksum
-    return {**data, **cast("Data", lustre.stripe_folder(folder, file, layout))} if file else data
+    return {**data, **cast("Data", lustre.striping_of(folder, file, layout))} if file else data
 
 
 def require_possible(settings: Settings, root: Path) -> None:

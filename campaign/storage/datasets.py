@@ -160,7 +160,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
         path, manifest_folder, listed = _images(settings, root, folder, progress, processes)
         newest_ns = _on_storage([path / file.name for file in listed.files], root, storage["name"])
         staged, newest_ns = _staged(settings, path, listed, folder, newest_ns)
-        stripe = cast("Data", lustre.stripe_folder(path, path / listed.files[0].name, layout))
+        stripe = cast("Data", lustre.striping_of(path, path / listed.files[0].name, layout))
     return {
         "path": str(path),
         "manifest": str(manifest_folder),

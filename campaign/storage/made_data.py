@@ -247,7 +247,7 @@ def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[Mi
 
 def _missing_dataset(dataset: Node, missing: make.MissingFiles, place: str) -> Iterator[MissingData]:
     if missing.indices:
-        processor_s = specs.processor_s(specs.dataset_spec(dataset), missing.indices)
+        processor_s = specs.estimate_seconds(specs.dataset_spec(dataset), missing.indices)
         yield MissingData(f"data set {dataset['name']}", place, len(missing.indices), missing.bytes, processor_s)
 
 
@@ -258,7 +258,7 @@ def _no_room(root: Path, size: int) -> str:
     """
     existing_folder = next(folder for folder in (root, *root.parents) if folder.is_dir())
     with suppress(OSError):
-        return files.lack_of_room(existing_folder, size)
+        return files.error_if_too_large(existing_folder, size)
     return ""
 
 

@@ -19,7 +19,7 @@ from jobs.errors import DatasetError, JobError
 from jobs.objects.address import host_and_port
 from jobs.objects.client import Client
 from jobs.store.bucket import Bucket
-from jobs.store.store import lack_of_room, mark_as_ours, refuse_foreign
+from jobs.store.store import error_if_too_large, mark_as_ours, refuse_foreign
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
     refuse_foreign(store, make.MARKER_NAME, datafile.FOLDER)
     writes = benchmark["access"] == "write"
     missing = not writes and (name not in entries or entries[name].size != size)
-    if (writes or missing) and (lack := lack_of_room(store, size)):
+    if (writes or missing) and (lack := error_if_too_large(store, size)):
         raise DatasetError(lack, store.more_room)
     mark_as_ours(store, make.MARKER_NAME, datafile.FOLDER)
     if missing:

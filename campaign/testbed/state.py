@@ -20,7 +20,7 @@ from jobs.model import reading
 from jobs.model.settings import Node
 from jobs.system import untrusted
 from jobs.system.device import mounts
-from jobs.system.layers import DEVICE, HANGS, MODEL_TYPE, SERVING, ask_server, is_whole
+from jobs.system.layers import DEVICE, HANGS, MODEL_TYPE, SERVING, ask_server, is_valid_marker
 from jobs.system.layers import MARKER as EMULATED
 
 SCHEMA = 1
@@ -271,7 +271,7 @@ def _read_marker(folder: Path) -> TestbedMarker | None:
     path = folder / MARKER
     try:
         marker = reading.read_json(path, TestbedMarker, SCHEMA)
-        if not all(map(is_whole, marker["storages"].values())):
+        if not all(map(is_valid_marker, marker["storages"].values())):
             raise untrusted.UntrustedError("storages without name or limits")
     except FileNotFoundError:
         return None

@@ -30,7 +30,7 @@ from campaign.worker.runner import last_lines
 from jobs.model import reading
 from jobs.model.codes import WorkerEnd
 from jobs.model.conduct import Conduct
-from jobs.model.record import OF_SITE, Data
+from jobs.model.record import SITE_LIMIT_NAMES, Data
 from jobs.model.work import ListedItem, WorkList
 from jobs.system.files import write_json
 
@@ -216,7 +216,7 @@ def _conduct_for_worker(conduct: Conduct) -> Conduct:
     These options may contain a secret of the user (``${oc.env:…}``).
     """
     cluster = {key: value for key, value in conduct["cluster"].items() if key not in _SLURM_OPTIONS}
-    site = {key: value for key, value in conduct["site"].items() if key in ("name", *OF_SITE)}
+    site = {key: value for key, value in conduct["site"].items() if key in ("name", *SITE_LIMIT_NAMES)}
     return {**conduct, "cluster": cluster, "site": site}
 
 

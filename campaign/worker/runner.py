@@ -14,7 +14,7 @@ from campaign.storage.roots import path_on_rank
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.channel import Channel, ClosedError
-from jobs.model.codes import OF_OTHERS, OUT_OF_TIME, End, RunEnd
+from jobs.model.codes import CAUSED_BY_OTHER_RANK, OUT_OF_TIME, End, RunEnd
 from jobs.model.conduct import Conduct
 from jobs.model.results import Run
 from jobs.model.work import RankRequest, RunRequest, WorkList
@@ -192,7 +192,7 @@ def _outcome(answer: _Answer, timeout_s: float, log: Path) -> RankOutcome:
 
 def failed_with_another(run: Run) -> bool:
     """Return whether a rank's run failed only because another rank had failed."""
-    return "end" in run and run["end"]["code"] in OF_OTHERS
+    return "end" in run and run["end"]["code"] in CAUSED_BY_OTHER_RANK
 
 
 def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:

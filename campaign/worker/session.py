@@ -169,7 +169,9 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of_conduct(work["conduct"])
     record.fail_open_runs(recorded, _end_of_open_runs(folder, recorded))
     verdict = Verdicts(folder, recorded["terms"]).judged(recorded)
-    missing = stopping.owed_runs(verdict, recorded["terms"])  # does not repeat the invalid runs of a done cell
+    missing = stopping.required_runs_missing(
+        verdict, recorded["terms"]
+    )  # does not repeat the invalid runs of a done cell
     recorded["status"], recorded["campaign"] = "running", campaign
     recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
@@ -224,7 +226,7 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
 
     if not missing and reason_to_add() is None:
         return
-    runs_at_most = stopping.most_missing_runs(verdicts.judged(recorded), terms)
+    runs_at_most = stopping.max_missing_runs(verdicts.judged(recorded), terms)
     # Each session begins with warm-up runs. After a break, the machine may be slower in ways that no check finds.
     yield from [NextRun("warmup")] * terms["warmup_runs"]
     in_pairs = stopping.has_pairs(recorded["cell"]["settings"], terms)

@@ -233,7 +233,7 @@ def prepare_file(
     whole blocks of the storage. `progress` is called with the MiB written so far and the MiB of the whole file.
     """
     transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
-    datafile.own_folder(folder)
+    datafile.make_marked_folder(folder)
     if settings["benchmark"]["access"] == _WRITTEN:
         datafile.require_free_space(folder, size)
         return None, size, transfer_mib * _MIB

@@ -23,7 +23,7 @@ from jobs.model.settings import (
 from jobs.model.work import RunRequest
 from jobs.ready_run import ReadyRun
 
-BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
+OPTIONS_BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
 _ANY_ACCELERATOR = {"name": "auto", "step_s": None}
 Kind = Literal["storage", "pipeline", "training", "program"]
 
@@ -34,7 +34,7 @@ def _keys_outside_id(*kinds: type[Keys]) -> tuple[str, ...]:
     )
 
 
-OUTSIDE = {
+KEYS_OUTSIDE_CELL_ID = {
     "storage": _keys_outside_id(Storage, ObjectStorage),
     "profile": _keys_outside_id(Profile),
     "accelerator": _keys_outside_id(DefinedAccelerator),
@@ -120,7 +120,7 @@ class Benchmark:
     @property
     def options(self) -> list[str]:
         """Return the names of the common settings that are command-line options of a run by hand."""
-        return [name for name in BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
+        return [name for name in OPTIONS_BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
 
     def imports_of(self, _node: Node) -> tuple[str, ...]:
         """Return the modules to import, and the functions to call, before the runs of a cell are forked.
@@ -151,7 +151,7 @@ class Benchmark:
             del settings["staging"]
         if profile := _effective_profile(settings.pop("profile", {})):
             settings["profile"] = profile
-        return {name: _keep_in_id(value, OUTSIDE.get(name, ())) for name, value in settings.items()}
+        return {name: _keep_in_id(value, KEYS_OUTSIDE_CELL_ID.get(name, ())) for name, value in settings.items()}
 
     def words(self, _node: Node) -> list[str]:
         """Return the words with which a cell's id begins."""

@@ -24,7 +24,7 @@ from jobs.data.manifest import (
     MANIFEST_NAME,
     MOST_BYTES,
     SUFFIXES_OF_OURS,
-    ImageFile,
+    DatasetFile,
     Manifest,
     manifest_difference,
     parse_manifest,
@@ -43,7 +43,7 @@ from jobs.data.specs import (
 from jobs.errors import DatasetError
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.store import Journal, PutResult, Store, StoreEntry, lack_of_room, mark_as_ours, refuse_foreign
+from jobs.store.store import Journal, PutResult, Store, StoreEntry, error_if_too_large, mark_as_ours, refuse_foreign
 from jobs.system import files
 
 Progress = Callable[[int, int], None]
@@ -168,7 +168,7 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     store.delete(*(name for name in entries if name.endswith(files.TEMPORARY)))
     journal, put = _read_journal(store, spec, identity, entries)
     missing, needed_bytes = missing_files_of_spec(spec, put)
-    if lack := lack_of_room(store, needed_bytes):
+    if lack := error_if_too_large(store, needed_bytes):
         cure = f"{store.more_room}; or request fewer or smaller files; complete files are not made again"
         raise DatasetError(lack, cure)
     if isinstance(store, Folder):
@@ -183,7 +183,7 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
         kind="synthetic",
         parameters=spec_parameters(spec),
         generator=generator_versions(spec),
-        files=tuple(ImageFile(spec.name(index), put[index].size, spec.label(index)) for index in range(spec.files)),
+        files=tuple(DatasetFile(spec.name(index), put[index].size, spec.label(index)) for index in range(spec.files)),
         classes=spec_folders(spec),
         objects=tuple(put[index][1:] for index in range(spec.files)) if isinstance(store, Bucket) else None,
     )

@@ -28,7 +28,7 @@ _LIST_BYTES = 1 << 31
 _NAMED_FILES = 3  # number of files that an error names
 
 
-class ImageFile(NamedTuple):
+class DatasetFile(NamedTuple):
     """A file of a dataset: its path relative to the dataset, its size in bytes, and the number of its class."""
 
     name: str
@@ -57,7 +57,7 @@ class Manifest:
     # Versions of the generator and of the libraries, which determine the bytes of a synthetic dataset. None for a
     # folder.
     generator: Mapping[str, Any] | None
-    files: tuple[ImageFile, ...]  # sorted by name (folder) or by number (synthetic)
+    files: tuple[DatasetFile, ...]  # sorted by name (folder) or by number (synthetic)
     classes: tuple[str, ...]  # names of the classes; the number of a class is an index into this tuple
     # For objects (S3), the ETag of each object, and the SHA-256 in hexadecimal if this program made the object. None
     # for files.
@@ -150,7 +150,7 @@ def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
         kind=document["kind"],
         parameters=document["parameters"],
         generator=document["generator"],
-        files=tuple(ImageFile(*file) for file in document["files"]),
+        files=tuple(DatasetFile(*file) for file in document["files"]),
         classes=tuple(document["classes"]),
         objects=None if objects is None else tuple((etag, digest) for etag, digest in objects),
     )
@@ -208,7 +208,7 @@ def manifest_of_own_files(
         kind="folder",
         parameters=parameters,
         generator=None,
-        files=tuple(ImageFile(name, sizes[name], labels[folders[name]]) for name in names),
+        files=tuple(DatasetFile(name, sizes[name], labels[folders[name]]) for name in names),
         classes=classes,
         objects=None if etags is None else tuple((etags[name], None) for name in names),
     )

@@ -114,7 +114,7 @@ def make_files(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def processor_s(spec: Spec, indices: list[int]) -> float:
+def estimate_seconds(spec: Spec, indices: list[int]) -> float:
     """Return the estimated seconds that one process needs to make the files with these indices.
 
     For the estimate, a few of these files are made as temporary files.

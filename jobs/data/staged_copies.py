@@ -158,7 +158,7 @@ def missing_copies(source: Path, copies: Path, requested: Sequence[File]) -> lis
     if changed := [name for name, *stamp in missing if file_identity(source / name) != tuple(stamp)]:
         message = f"{len(changed)} files changed since they were listed, such as {source / changed[0]}"
         raise DatasetError(message, f"change no file while files are copied, and list the files again: {_CURE}")
-    if lack := files.lack_of_room(copies, sum(size for _, size, _ in missing)):
+    if lack := files.error_if_too_large(copies, sum(size for _, size, _ in missing)):
         raise DatasetError(lack, "free some space, or copy fewer files")
     return list(_batches(missing))
 

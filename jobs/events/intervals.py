@@ -95,7 +95,7 @@ def intersection(spans: Spans, others: Spans) -> Spans:
     return union(left[in_spans & in_others], right[in_spans & in_others])
 
 
-def shared_out(spans: Sequence[Spans]) -> list[Spans]:
+def without_earlier(spans: Sequence[Spans]) -> list[Spans]:
     """Return each element of `spans` without the time of the earlier elements.
 
     In the result, no moment belongs to two elements.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.events.intervals import Times, innermost_pieces, shared_out, union
+from jobs.events.intervals import Times, innermost_pieces, union, without_earlier
 from jobs.events.table import Events, EventsError
 from jobs.events.time_log import UNKNOWN
 
@@ -187,7 +187,7 @@ def _time_by_action(events: Events, order: Sequence[int]) -> Mapping[int, int]:
     ]
     action, start, end = np.concatenate(pieces, axis=1)
     codes = [code for code in order if code in action]
-    spans = shared_out([union(start[action == code], end[action == code]) for code in codes])
+    spans = without_earlier([union(start[action == code], end[action == code]) for code in codes])
     return {code: span.length for code, span in zip(codes, spans, strict=True)}
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.events.intervals import Times, intersection, shared_out, time_outside
+from jobs.events.intervals import Times, intersection, time_outside, without_earlier
 from jobs.events.table import NS
 from jobs.events.tensorflow_trace import (
     CATEGORIES,
@@ -52,7 +52,7 @@ def category_times(runtime: Runtime) -> CategoryTimes:
     spans = {name: part.spans for name, part in events.items()}
     exposed = {name: span if name == COMPUTE else time_outside(span, spans[COMPUTE]) for name, span in spans.items()}
     in_front = {**spans, CHECKPOINT: runtime.in_front(events[CHECKPOINT]).spans}
-    own_spans = dict(zip(CATEGORIES, shared_out([*in_front.values()]), strict=True))
+    own_spans = dict(zip(CATEGORIES, without_earlier([*in_front.values()]), strict=True))
     spent = {name: span.within(steps.start, steps.end) for name, span in own_spans.items()}
     return CategoryTimes(
         {name: span.elapsed(steps.start, steps.end) for name, span in spans.items()},
@@ -89,7 +89,7 @@ def _time_after(moments: Times, steps: MarkedSteps) -> Times:
     return times[1] - times[0]
 
 
-LEAST = 0.05
+SMALLEST_NAMED_SHARE = 0.05
 """The smallest share that matters; two equal runs differ by up to 4 %.
 
 Remedies are suggested only if steps wait for input for more than this share of the time. A remedy is suggested only if
@@ -118,7 +118,11 @@ class InputBound(NamedTuple):
         The result is empty if the steps hardly wait for input.
         """
         best = sorted(self.remedies.items(), key=lambda remedy: -remedy[1])
-        return {name: saved_s for name, saved_s in best if saved_s > LEAST * self.waited_s and self.share >= LEAST}
+        return {
+            name: saved_s
+            for name, saved_s in best
+            if saved_s > SMALLEST_NAMED_SHARE * self.waited_s and self.share >= SMALLEST_NAMED_SHARE
+        }
 
 
 def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:

@@ -66,7 +66,7 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 - two digits
 
 
-class Bound(NamedTuple):
+class Bottleneck(NamedTuple):
     """The bottleneck as a word, with the share of the time and the numbers that decide the word.
 
     If the word is `UNDECIDED`, `why` has the reason.
@@ -106,15 +106,15 @@ class RuleResult(NamedTuple):
 Rule = Callable[[TimeUse], RuleResult | None]
 
 
-def bound_of_work(work: TimeUse) -> Bound:
+def bound_of_work(work: TimeUse) -> Bottleneck:
     """Return the bottleneck of a run or a program."""
     if work.elapsed_s <= 0 or work.start_s > _START_MAX * work.elapsed_s:
         start = DecidingNumber("start", min(1.0, work.start_s / work.elapsed_s) if work.elapsed_s > 0 else 1.0)
-        return Bound(UNDECIDED, 0.0, (start,), "too short a run")
+        return Bottleneck(UNDECIDED, 0.0, (start,), "too short a run")
     return _bound_of_steps(work, work.steps) if work.steps else _bound_of_input(work)
 
 
-def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bound | None:
+def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bottleneck | None:
     """Return the bottleneck of the cell of a judged record, or None for a baseline or a cell without metrics.
 
     Raises one of `jobs.model.record.ODD_FIGURES` if required fields are missing in the runs of the record.
@@ -122,11 +122,11 @@ def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bound | None:
     if record["cell"]["kind"] == "storage" or (work := time_use(record, peaks)) is None:
         return None
     if any("ranks" in run for run in record["runs"]):
-        return Bound(UNDECIDED, 0.0, (), "several nodes: each rank may have another bottleneck")
+        return Bottleneck(UNDECIDED, 0.0, (), "several nodes: each rank may have another bottleneck")
     return bound_of_work(work)
 
 
-def help_of(bound: Bound, work: TimeUse) -> str:
+def advice_for(bound: Bottleneck, work: TimeUse) -> str:
     """Return the advice against a bottleneck as text, or "" if the bottleneck is undecided."""
     if bound.word == "steps" and work.steps and not work.steps.ahead:
         return AHEAD if work.steps.waiting_s >= _WAITS * work.elapsed_s else HELPS[bound.word]
@@ -265,23 +265,23 @@ def _largest(shares: Sequence[RuleResult], min_share: float) -> tuple[RuleResult
     return first, first.why
 
 
-def _make_bound(share: RuleResult, why: str) -> Bound:
+def _make_bound(share: RuleResult, why: str) -> Bottleneck:
     word: Any = UNDECIDED if why else share.word
-    return Bound(word, share.share, share.numbers, why)
+    return Bottleneck(word, share.share, share.numbers, why)
 
 
 def _trains(work: TimeUse) -> bool:
     return work.steps is not None and work.steps.on_processors
 
 
-def _bound_of_input(work: TimeUse) -> Bound:
+def _bound_of_input(work: TimeUse) -> Bottleneck:
     first, why = _largest(_shares(work, RULES), LEAST_ALONE if work.threads == 1 else LEAST_TOGETHER)
     is_shared = why and work.others >= _OTHERS
     suffix = f"; other programs used {work.others:.2g} of {work.cores:g} processors" if is_shared else ""
     return _make_bound(first, why + suffix)
 
 
-def bound_of_spent(steps: StepTimes, elapsed_s: float, spent: Mapping[str, float]) -> Bound:
+def bottleneck_of_step_times(steps: StepTimes, elapsed_s: float, spent: Mapping[str, float]) -> Bottleneck:
     """Return the bottleneck of steps whose waiting times are split by cause, without facts about CPUs and devices.
 
     `spent` has the seconds in which steps waited for ``read`` and for ``decode``; the two times do not overlap. The
@@ -301,11 +301,11 @@ def bound_of_spent(steps: StepTimes, elapsed_s: float, spent: Mapping[str, float
         RuleResult("rest", max(0.0, 1.0 - read_share - decode_share), (), "the cause of most input waiting is unknown"),
     ]
     if elapsed_s <= 0:
-        return Bound(UNDECIDED, 0.0, (), "no time")
+        return Bottleneck(UNDECIDED, 0.0, (), "no time")
     return _bound_of_steps(TimeUse(elapsed_s, steps=steps), steps, lambda: _make_bound(*_largest(parts, LEAST_ALONE)))
 
 
-def _bound_of_steps(work: TimeUse, steps: StepTimes, of_input: Callable[[], Bound] | None = None) -> Bound:
+def _bound_of_steps(work: TimeUse, steps: StepTimes, of_input: Callable[[], Bottleneck] | None = None) -> Bottleneck:
     """Return the bottleneck of a training: the steps, or the bottleneck of the input.
 
     `of_input` returns the bottleneck of the input; by default, the `RULES` find the bottleneck. If steps wait although
@@ -324,7 +324,7 @@ def _bound_of_steps(work: TimeUse, steps: StepTimes, of_input: Callable[[], Boun
     if late is None:
         times.append(RuleResult(_INPUT, waiting, numbers))
     elif _KEEPS_UP < late < _WAITS:
-        return Bound(UNDECIDED, computing, numbers, f"steps wait {late:.0%} of the time despite prefetch")
+        return Bottleneck(UNDECIDED, computing, numbers, f"steps wait {late:.0%} of the time despite prefetch")
     elif late <= _KEEPS_UP and not steps.on_processors and not of_input:
         times += _shares(work, (_processors, _storage))
     first, why = _largest(times, LEAST_ALONE)

@@ -69,7 +69,7 @@ def outcome_of(runs: Iterable[Mapping[str, Any]], looser: Sequence[str] = ()) ->
 Outcomes = Mapping[Setup, Outcome]
 
 
-class Edge(NamedTuple):
+class FeedLimit(NamedTuple):
     """The largest number of accelerators per node that the storage feeds, and the smallest number that it does not."""
 
     fed: int
@@ -77,7 +77,7 @@ class Edge(NamedTuple):
     client: int | None = None  # largest number that the client can emulate, if the client and not the storage limits
 
 
-def edge_of(outcomes: Outcomes, minimum: float) -> Edge | None:
+def edge_of(outcomes: Outcomes, minimum: float) -> FeedLimit | None:
     """Return the edge that a search found, or None if the search is not complete. `minimum` is in percent."""
     cold = {each.accelerators: outcome for each, outcome in outcomes.items() if each == Setup(each.accelerators)}
     not_fed = min((number for number, outcome in cold.items() if outcome.worst < minimum), default=None)
@@ -85,8 +85,8 @@ def edge_of(outcomes: Outcomes, minimum: float) -> Edge | None:
     edge = not_fed or fed
     too_many = [setup.accelerators for setup in outcomes if not is_client_able(outcomes, setup.accelerators, minimum)]
     if (least := min(too_many, default=edge + 1)) <= edge:
-        return Edge(min(fed, least - 1), not_fed, least - 1)
-    return Edge(fed, not_fed) if Setup(edge, "memory") in outcomes else None
+        return FeedLimit(min(fed, least - 1), not_fed, least - 1)
+    return FeedLimit(fed, not_fed) if Setup(edge, "memory") in outcomes else None
 
 
 def is_client_able(outcomes: Outcomes, number: int, minimum: float) -> bool:
@@ -118,12 +118,12 @@ def _why_client(outcomes: Outcomes, number: int, minimum: float) -> str:
     return ", ".join(f"{name}, {number}: {why}" for name, why in words if why)
 
 
-def named(accelerator: str, nodes: int) -> str:
+def accelerator_label(accelerator: str, nodes: int) -> str:
     """Return the name of an accelerator, with the number of nodes if there are several nodes."""
     return f"{accelerator} on each of {nodes} nodes" if nodes > 1 else accelerator
 
 
-def sentence(where: str, what: str, edge: Edge, outcomes: Outcomes, minimum: float) -> str:
+def feed_sentence(where: str, what: str, edge: FeedLimit, outcomes: Outcomes, minimum: float) -> str:
     """Return a sentence that says how many accelerators named `what` the storage named `where` can feed.
 
     The sentence includes the lowest utilization. If the client limits, the sentence says how many accelerators the

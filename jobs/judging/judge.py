@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import stopping
-from jobs.judging.bound import Bound, bound_of_cell
+from jobs.judging.bound import Bottleneck, bound_of_cell
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
@@ -87,7 +87,7 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         record["profile_cost"] = cost
     needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
     if len(valid) >= needed:
-        is_given_up = width_check and not width_check["passed"] and len(valid) >= stopping.most_runs(terms)
+        is_given_up = width_check and not width_check["passed"] and len(valid) >= stopping.max_valid_runs(terms)
         record["status"], record["reason"] = "done", width_check["message"] if width_check and is_given_up else None
         return
     failed = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
@@ -173,7 +173,7 @@ class CampaignJudge:
         except ODD_FIGURES as error:
             raise UnusableRecordError(f"cannot be judged: {type(error).__name__} {error}") from error
 
-    def bound(self, record: Record) -> Bound | None:
+    def bound(self, record: Record) -> Bottleneck | None:
         """Return the bottleneck of the cell of a judged record.
 
         Return None for a baseline, or if the runs lack the metrics that show the bottleneck.

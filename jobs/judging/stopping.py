@@ -35,13 +35,13 @@ def adds_runs(terms: Terms) -> bool:
     return terms["until_spread"] is not None
 
 
-def most_runs(terms: Terms) -> int:
+def max_valid_runs(terms: Terms) -> int:
     """Return the largest number of valid measured runs that a cell can get."""
     required = terms["runs"] - terms["warmup_runs"]
     return max(required, terms["max_runs"] - terms["warmup_runs"]) if adds_runs(terms) else required
 
 
-def owed_runs(record: Record | None, terms: Terms) -> int:
+def required_runs_missing(record: Record | None, terms: Terms) -> int:
     """Return how many measured runs a cell lacks of the number that ``runs`` requires.
 
     The invalid runs of a done cell count as measured, and the invalid runs of any other cell are repeated. If one run
@@ -60,20 +60,20 @@ def missing_runs(record: Record | None, terms: Terms) -> int:
 
     This is the number of missing runs of ``runs``, or 1 if only ``until_spread`` adds a run.
     """
-    return owed_runs(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
+    return required_runs_missing(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
 
 
-def most_missing_runs(record: Record | None, terms: Terms) -> int:
+def max_missing_runs(record: Record | None, terms: Terms) -> int:
     """Return the number of runs that a cell still needs if ``until_spread`` adds as many runs as allowed."""
     missing = missing_runs(record, terms)
-    room = most_runs(terms) - (len(measured_runs(record, "valid")) if record else 0)
+    room = max_valid_runs(terms) - (len(measured_runs(record, "valid")) if record else 0)
     return max(missing, room) if missing else 0
 
 
 def reason_to_add(record: Record, terms: Terms) -> ReasonOfAddedRun | None:
     """Return the reason why ``until_spread`` adds a run to a cell, or None if ``until_spread`` adds no run."""
     valid_rates = rates_of_valid_runs(record)
-    if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _is_wide(valid_rates, terms):
+    if not adds_runs(terms) or len(valid_rates) >= max_valid_runs(terms) or not _is_wide(valid_rates, terms):
         return None
     current = interval_of_median(valid_rates)
     return {
@@ -153,7 +153,7 @@ def check_spread(rates: Sequence[float], terms: Terms) -> Check | None:
         confidence = f"{median_interval.confidence:.1%}"
         message = f"the {confidence} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
     if is_wide:
-        is_at_limit = len(rates) >= most_runs(terms)
+        is_at_limit = len(rates) >= max_valid_runs(terms)
         message += f"; max_runs={terms['max_runs']} is reached" if is_at_limit else "; the same command adds more"
     return {
         "rule": "until_spread",

@@ -146,7 +146,7 @@ class End(TypedDict, total=False):
 
 REFUSALS = frozenset({RunEnd.NO_DATA, RunEnd.TOO_FEW_CPUS, RunEnd.STORAGE_MOVED, RunEnd.NOT_EMULATED})
 """The reasons for which a run did not begin; a new attempt would fail for the same reason."""
-OF_OTHERS = frozenset({RunEnd.RANK_FAILED, RunEnd.RANKS_PARTED})
+CAUSED_BY_OTHER_RANK = frozenset({RunEnd.RANK_FAILED, RunEnd.RANKS_PARTED})
 """The reasons for which a rank ends after another rank has failed."""
 OUT_OF_TIME = frozenset({RunEnd.TIMED_OUT, RunEnd.UNKILLABLE})
 INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEnd.REVOKED, JobEnd.GONE})

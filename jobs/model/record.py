@@ -22,7 +22,9 @@ from jobs.model.settings import Node, Settings
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """The errors that a hand-edited record can cause, because metrics are missing or are not numbers."""
-OF_SITE = Tolerances.__struct_fields__  # the limits that a site can change; all other limits have a fixed default
+SITE_LIMIT_NAMES = (
+    Tolerances.__struct_fields__
+)  # the limits that a site can change; all other limits have a fixed default
 
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def terms_of_conduct(conduct: Conduct) -> Terms:
     site: dict[str, float] = {**conduct["site"]}
     return {
         "checks": conduct["checks"],
-        "of_site": {name: site[name] for name in OF_SITE if name in site},
+        "of_site": {name: site[name] for name in SITE_LIMIT_NAMES if name in site},
         "runs": conduct["runs"],
         "warmup_runs": conduct["warmup_runs"],
         "min_valid_runs": conduct["min_valid_runs"],
@@ -226,7 +228,7 @@ RATES = {
 }
 ROUNDED = 1e-3
 # A benchmark that makes batches of images cannot run without these settings, and charts cannot show its cells.
-OF_PIPELINE = ("threads", "batch_size", "prefetch")
+PIPELINE_SETTINGS = ("threads", "batch_size", "prefetch")
 _WITH_PIPELINE = frozenset({"micro", "alexnet"})
 
 
@@ -244,7 +246,7 @@ def contradictions(record: Record) -> Iterator[str]:
         if (text := first_unprintable(value)) is not None:
             yield f"{name} has {reprlib.repr(text)}, which is not printable"
     if cell["benchmark"] in _WITH_PIPELINE:
-        missing = [name for name in OF_PIPELINE if settings.get(name) is None]
+        missing = [name for name in PIPELINE_SETTINGS if settings.get(name) is None]
         yield from (f"cell.settings.{name} is missing, but benchmark={cell['benchmark']} needs it" for name in missing)
     numbers = Counter(run["run"] for run in record["runs"])
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)

@@ -369,9 +369,9 @@ class _Request:
         self._late = self._late + 1 if word == "timeout" else 0
         may_be_full = self.writes and (self._late == _LATE_WRITES or (self._late and not is_retried))
         if may_be_full and client.reads(self._key):
-            refusal, is_retried = faults.FULL, False
+            refusal, is_retried = faults.STORE_IS_FULL, False
         pause: float = min(client.storage["backoff_s"], _FIRST_PAUSE_S * 2 ** min(self._tries, 30))
-        client.answered |= word not in faults.NOBODY
+        client.answered |= word not in faults.UNREACHABLE_CAUSES
         is_retried = is_retried and (client.answered or time.perf_counter() + pause - self._began <= _NOBODY_S)
         with client.lock:
             client.counts.errors[word] += 1
@@ -391,7 +391,7 @@ class _Request:
         store = f"{storage['endpoint']}{proxy}, bucket {storage['bucket']}"
         took_s = time.perf_counter() - self._began
         cure = "check that the store runs" + (", or set a larger storage.timeout_s" if word == "timeout" else "")
-        cure += "" if self._client.answered else f", and that the address is right: {faults.NOBODY[word]}"
+        cure += "" if self._client.answered else f", and that the address is right: {faults.UNREACHABLE_CAUSES[word]}"
         silence = (f"gives no answer ({word}) after {self._tries} requests in {took_s:.0f} s", cure)
         fault, hint = refusal or silence
         self._client.fault = ObjectStoreError(f"{store}: {fault}", hint)

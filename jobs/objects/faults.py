@@ -35,7 +35,7 @@ _SIGNS = {
         "use storage.endpoint=http://… if no stranger can read the network traffic",
     ),
 }
-FULL = (  # fault and cure for a store that answers reads while writes time out
+STORE_IS_FULL = (  # fault and cure for a store that answers reads while writes time out
     "the store answers reads but no writes: its disk is probably full",
     "ask the owner of the store for space (a full Ceph store cannot even remove objects), or raise storage.timeout_s",
 )
@@ -46,7 +46,7 @@ _WORDS = (  # causes of failures for which a retry may help, with the error text
     ("closed", ("UnexpectedEof", "Incomplete", "ConnectionReset", "ConnectionAborted", "BrokenPipe", "Closed")),
 )
 
-NOBODY = {"refused": "no server listens there", "no such host": "the name of the host has no IP address"}
+UNREACHABLE_CAUSES = {"refused": "no server listens there", "no such host": "the name of the host has no IP address"}
 """The causes of requests that did not reach a server, with a text that explains each cause."""
 
 

@@ -14,9 +14,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import psutil
 
-from jobs.objects import STORES
+from jobs.objects import OSD_PROCESS_NAME
 
-_GATEWAY, _STORES_OF_GATEWAY = "radosgw", (STORES, "ceph-mon")
+_GATEWAY, _STORES_OF_GATEWAY = "radosgw", (OSD_PROCESS_NAME, "ceph-mon")
 
 
 class ServerUse(TypedDict):

@@ -18,7 +18,7 @@ from jobs.ready_run import ReadyRun
 from jobs.system import cgroup
 from jobs.system.clock import read_clocks
 from jobs.system.device import Device, DeviceRequests, combine_devices, device_of
-from jobs.system.page_cache import Fetch
+from jobs.system.page_cache import ColdReadBytes
 from jobs.system.traffic import WrittenBytes
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -238,7 +238,9 @@ def _bytes_read_from(before: DeviceCount | None, after: DeviceCount | None) -> i
     return after.use.read_bytes - before.use.read_bytes if before and after else None
 
 
-def use_of_devices(before: CounterReading, after: CounterReading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
+def use_of_devices(
+    before: CounterReading, after: CounterReading, fetch: ColdReadBytes | None = None
+) -> list[DeviceUse] | None:
     """Return the use of the devices of the data, and of the lowest device below, between two readings.
 
     Each use has the requests of all processes, and the smallest possible number of requests of this run. Return None if

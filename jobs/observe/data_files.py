@@ -15,7 +15,7 @@ from jobs.observe.observer import Observer
 from jobs.ranks import this_rank
 from jobs.system import page_cache, untrusted
 from jobs.system.layers import Layers
-from jobs.system.page_cache import Fetch
+from jobs.system.page_cache import ColdReadBytes
 
 
 class CacheObserver(Observer):
@@ -41,7 +41,7 @@ class CacheObserver(Observer):
         this_rank().barrier()  # no rank may read files while another rank still drops pages
 
     @property
-    def fetch(self) -> Fetch:
+    def fetch(self) -> ColdReadBytes:
         """Return what the devices must deliver for the files that the run certainly reads."""
         return self._residency.fetch
 

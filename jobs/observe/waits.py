@@ -19,7 +19,7 @@ from jobs.ready_run import ReadyRun
 from jobs.system.cgroup import io_limits
 from jobs.system.clock import Alarm
 from jobs.system.device import devices_behind
-from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, Threads, ThreadState
+from jobs.system.threads import ASLEEP, IDLE_DEVICE, STOPPED_BY_OTHER, Threads, ThreadState
 
 # Smallest and largest seconds until the next alarm and until the next look. The seconds are random, because with fixed
 # seconds a regular event could be seen always or never.
@@ -27,7 +27,7 @@ _ALARM_S, _LOOK_S = (0.01, 0.03), (0.05, 0.15)
 # Shortest pause after an alarm or a look, in multiples of its duration, so that it needs at most 0.5 % of a CPU core.
 _MIN_PAUSE_FACTOR = 200
 _NEGLIGIBLE_S = 0.005  # largest delay of an alarm that does not count, because hypervisors cause such delays
-_DELAYED = (IDLE_DEVICE, ASLEEP, HELD)
+_DELAYED = (IDLE_DEVICE, ASLEEP, STOPPED_BY_OTHER)
 
 
 class ThreadWaitsObserver(Observer):

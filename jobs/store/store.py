@@ -111,7 +111,7 @@ class Store(Protocol):
         """Return whether `entries` (from `folders`) contain all `listed` files; for a folder always True."""
 
 
-def lack_of_room(store: Store, size: int) -> str:
+def error_if_too_large(store: Store, size: int) -> str:
     """Return an error text if `size` more bytes do not fit into a store.
 
     Returns "" if the bytes fit, or if the free space is unknown.

@@ -396,7 +396,7 @@ def free_bytes(folder: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def lack_of_room(folder: Path, size: int) -> str:
+def error_if_too_large(folder: Path, size: int) -> str:
     """Return an error text if `size` more bytes do not fit on the file system of a folder, or "" if they fit."""
     free = free_bytes(folder)
     return (

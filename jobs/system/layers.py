@@ -71,10 +71,10 @@ def emulated_storage(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         facts = None
-    return facts if is_whole(facts) else {"name": UNKNOWN}
+    return facts if is_valid_marker(facts) else {"name": UNKNOWN}
 
 
-def is_whole(facts: object) -> bool:
+def is_valid_marker(facts: object) -> bool:
     """Return whether the facts in a marker are valid: a name, every limit as a number or None, and a valid model."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False

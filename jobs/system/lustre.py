@@ -77,7 +77,7 @@ def read_layout(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any
     return layouts
 
 
-def stripe_folder(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any]:
+def striping_of(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any]:
     """Return the stripe layout of a folder and a file on Lustre, under the key ``stripe``.
 
     On another file system, the result is empty if no layout is requested.

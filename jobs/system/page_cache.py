@@ -35,7 +35,7 @@ _WHOLE = (1 << 64) - 1
 
 
 @dataclass
-class Fetch:
+class ColdReadBytes:
     """The bytes that a cold read of a set of files fetches from the devices; each inode counts once."""
 
     bytes: int = 0  # fetched bytes of all added files
@@ -137,7 +137,7 @@ class Residency:
     resident: int
     unverifiable: int  # number of files that cannot be opened, or whose pages only the owner may see
     method: str  # ``cachestat`` (Linux 6.5 and later) or ``mincore``
-    fetch: Fetch = field(default_factory=Fetch, compare=False)  # the bytes that a cold read fetches
+    fetch: ColdReadBytes = field(default_factory=ColdReadBytes, compare=False)  # the bytes that a cold read fetches
 
     @property
     def fraction(self) -> float | None:
@@ -199,7 +199,7 @@ def residency(paths: Iterable[Path]) -> Residency:
     another inode, the pages in memory are counted with ``mincore(2)``.
     """
     pages = resident = unverifiable = 0
-    fetch, methods = Fetch(), {}
+    fetch, methods = ColdReadBytes(), {}
     default_method = _cachestat if _has_cachestat() else _mincore
     for path in paths:
         try:

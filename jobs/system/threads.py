@@ -18,14 +18,21 @@ from typing import NamedTuple
 
 from jobs.system.device import devices_behind, mount_of, read_kernel
 
-RUNNING, STORAGE, IDLE_DEVICE, ASLEEP, HELD, WORK = "running", "storage", "idle_device", "asleep", "held", "work"
+RUNNING, STORAGE, IDLE_DEVICE, ASLEEP, STOPPED_BY_OTHER, WORK = (
+    "running",
+    "storage",
+    "idle_device",
+    "asleep",
+    "held",
+    "work",
+)
 """The states of a thread.
 
 - `RUNNING`: the thread runs or is ready to run.
 - `STORAGE`: the thread waits in a system call on files.
 - `IDLE_DEVICE`: the thread waits in a system call on files, although no device of the run has a request.
 - `ASLEEP`: the thread sleeps on purpose.
-- `HELD`: another program stops the thread.
+- `STOPPED_BY_OTHER`: another program stops the thread.
 - `WORK`: the thread waits for work, for another thread or for a message.
 """
 
@@ -110,7 +117,7 @@ class Threads:
             return ThreadState(RUNNING)
         function = _read_thread_file(name, "wchan")
         if function.startswith(_HOLDERS):
-            return ThreadState(HELD, function)
+            return ThreadState(STOPPED_BY_OTHER, function)
         kind = self._classify_wait(name, [int(word, 0) for word in call.split()], calls)
         if kind == WORK and not schedstat.startswith("0 0 "):  # zeros: this kernel does not count run times
             self._at_rest[name] = schedstat

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from jobs.data import pipeline
-from jobs.data.manifest import ImageFile, Manifest
+from jobs.data.manifest import DatasetFile, Manifest
 from jobs.model.declared import declared_defaults
 from jobs.model.settings import ObjectStorage
 from jobs.objects import run_objects
@@ -135,7 +135,7 @@ def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
     """Return the seconds that the pipeline takes."""
     benchmark = {**declared_defaults(pipeline.PipelineKeys), "preprocess": False}
     settings: Any = {"benchmark": benchmark, "threads": _CALLS, "batch_size": 64, "prefetch": 0, "seed": 1}
-    files = tuple(ImageFile(name, size, 0) for name in names)
+    files = tuple(DatasetFile(name, size, 0) for name in names)
     listed = Manifest("folder", {}, None, files, ("",))
     with run_objects.objects_of_dataset(storage, f"s3://{storage['bucket']}/objects", listed, None, _CALLS) as opened:
         order = [names[index] for index in pipeline.reading_order(names, settings["seed"])]

@@ -30,7 +30,7 @@ def clock(monkeypatch):
 def test_a_count_that_takes_long_is_told(each_s, terminal, said, clock, monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(console, "stderr", Console(file=out, force_terminal=terminal, width=200))
-    for _ in console.show_count(range(100), "checking cells"):
+    for _ in console.iterate_with_progress(range(100), "checking cells"):
         clock.sleep(each_s)
 
     told = out.getvalue()

@@ -39,9 +39,9 @@ def test_each_error_has_its_exit_code_and_is_said_without_a_traceback(error, cod
 
 
 def test_nothing_wrong_is_no_refusal():
-    errors.refuse([])
+    errors.raise_if_refused([])
     with pytest.raises(errors.RefusalsError, match=r"^a$"):
-        errors.refuse([("a", "b")])
+        errors.raise_if_refused([("a", "b")])
 
 
 def test_a_word_that_is_none_is_met_with_the_nearest_or_with_all_in_their_order():

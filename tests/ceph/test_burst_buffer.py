@@ -147,7 +147,7 @@ def test_a_full_pool_is_told_in_bounded_time_and_drained_when_there_is_room(ceph
         began = time.monotonic()
         assert drained(places) == drain_loop.GAVE_UP
         assert time.monotonic() - began < 60  # 2 attempts of 3 requests of 2 s, and pauses
-    assert faults.FULL[0] in reasons(places[0])[0]
+    assert faults.STORE_IS_FULL[0] in reasons(places[0])[0]
 
     assert drained(places) == 0
     assert complete(ceph, places) == [1]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from jobs import checks, disturbances
 from jobs.checks import Limits
 from jobs.disturbances import longest_other_use
-from jobs.objects import STORES
+from jobs.objects import OSD_PROCESS_NAME
 from tests.jobs.jobs_factory import device_use
 
 LIMITS = Limits()
@@ -147,7 +147,7 @@ def share(elapsed_s=1.0, **use):
 
 @pytest.mark.parametrize(
     ("servers", "told"),
-    [({}, None), ({STORES: {"read_bytes": None}}, None), ({STORES: {"read_bytes": 7}}, 0.5)],
+    [({}, None), ({OSD_PROCESS_NAME: {"read_bytes": None}}, None), ({OSD_PROCESS_NAME: {"read_bytes": 7}}, 0.5)],
 )
 def test_what_servers_of_objects_read_is_told_from_others_where_it_can_be_seen(servers, told):
     use = device_use(reads=1100, read_bytes=200 * MB)

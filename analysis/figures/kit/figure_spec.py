@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe_settings, distinguishing_names, file_name_suffixes
 from analysis.statistics import comparable
-from analysis.statistics.medians import counted_runs, values_by_cell
+from analysis.statistics.medians import valid_measured_runs, values_by_cell
 from analysis.statistics.selection import saving_in_words, setting_sort_key
 from analysis.text import DAGGER, DASH
 from jobs.judging.intervals import interval_of_median
@@ -208,7 +208,9 @@ def add_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) -> 
     for name in names:
         metric = RENAMED.get(name, name).removesuffix("_")
         metrics = [metric if metric in runs else merits.get(cell, "") for cell in cells]
-        values = {each: values_by_cell(counted_runs(runs, [each]).dropna(), each) for each in {*metrics} & {*runs}}
+        values = {
+            each: values_by_cell(valid_measured_runs(runs, [each]).dropna(), each) for each in {*metrics} & {*runs}
+        }
         intervals = [interval_of_median(values[each].get(cell, ())) if each in values else None
                  for cell, each in zip(cells, metrics, strict=True)]  # fmt: skip
         ends = {f"{name}{end}": [getattr(it, end) if it else math.nan for it in intervals] for end in ("low", "high")}

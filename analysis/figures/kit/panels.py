@@ -53,7 +53,7 @@ PUBLISHED: dict[str, Any] = {"color": "black", "linewidth": 1.6}
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
-def with_frame(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
+def complete_figure(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
     """Return a function that draws a complete figure with title, legend and caption, in the style of all figures.
 
     `draw` draws the panels, and returns the figure and the entries of the legend.
@@ -64,7 +64,7 @@ def with_frame(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame
         with storage_colours.style_sheet():
             figure, signs = draw(frame)
             stack_numbers(figure)
-            frame_with_words(figure, title, words, signs)
+            add_title_legend_and_caption(figure, title, words, signs)
         return figure
 
     return drawn
@@ -164,7 +164,7 @@ def wrap_name(name: str, letters: int = 14) -> str:
     return textwrap.fill(name, letters)
 
 
-def write_gap(axes: Axes, x: float, status: str) -> None:
+def write_missing_status(axes: Axes, x: float, status: str) -> None:
     """Write the status of a cell without a number at the position where the bar of the cell would be."""
     axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)
 
@@ -304,7 +304,7 @@ def draw_bars(  # noqa: PLR0913 - all parameters are properties of the bars
     drawn = [(x, row) for x, row in zip(places, rows, strict=True) if not math.isnan(row[metric])]
     for x, row in zip(places, rows, strict=True):
         if math.isnan(row[metric]):
-            write_gap(axes, x, row["status"])
+            write_missing_status(axes, x, row["status"])
     spots, shown = [x for x, _ in drawn], [row for _, row in drawn]
     axes.bar(spots, [row[metric] for row in shown], width, color=[*map(fill, shown)], edgecolor="black")
     draw_whiskers(axes, spots, shown, metric)
@@ -419,7 +419,7 @@ def needs_run_counts(shown: pd.DataFrame) -> bool:
     return len(set(shown["n_valid"])) > 1
 
 
-def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
+def add_title_legend_and_caption(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
     """Add the title and the legend at the top of a figure, and the caption at the bottom.
 
     The height of the figure increases by the height of the additional lines.

@@ -57,7 +57,7 @@ def whole_blocks(size: float, folder: Path) -> int:
     return -int(-size // block_bytes) * block_bytes
 
 
-def own_folder(folder: Path) -> Path:
+def make_marked_folder(folder: Path) -> Path:
     """Return the folder after it was made, if missing, and marked as a folder for baselines.
 
     Raises DatasetError if the folder has files of another owner.
@@ -95,7 +95,7 @@ def make_data_file(folder: Path, size: int, progress: Callable[[int, int], None]
 
 def require_free_space(folder: Path, size: int) -> None:
     """Raise DatasetError if a file of `size` bytes does not fit on the storage."""
-    if lack := files.lack_of_room(folder, size):
+    if lack := files.error_if_too_large(folder, size):
         raise DatasetError(f"a baseline in {lack}", _CURES[errno.ENOSPC])
 
 

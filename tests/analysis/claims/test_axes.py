@@ -75,7 +75,7 @@ AXES = {
     paper_like: {TARGET: (claims.TARGETS, claims.LIKE_FAST, claims.GAIN), SIDES: (claims.GAIN, claims.LATER)},
     nerscs: {
         NODES: (*nersc.SHARE.values(), *nersc.TRAINING.values()),
-        SHUFFLE: (nersc.MORE, nersc.BY_MEMORY),
+        SHUFFLE: (nersc.SLOWER_WITH_GLOBAL_SHUFFLE, nersc.BY_MEMORY),
         EPOCHS: (nersc.WITH_EPOCHS,),
         FILES: (nersc.WITH_DATA,),
     },

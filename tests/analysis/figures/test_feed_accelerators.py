@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.figures.feed_accelerators import answers, over_accelerators
+from analysis.figures.feed_accelerators import answers, draw_utilization
 from analysis.frames import frames_of_records
 from jobs.judging.fed_accelerators import NOT_MLPERF
 from tests.analysis.record_factory import id_of, parse, record, run
@@ -45,7 +45,7 @@ CONTROLS = [probe(5, 99.5, batches="memory")]
 
 def test_the_chart_has_the_limit_the_demand_and_a_line_per_source_of_batches():
     (spec,) = drawn("feed", *SEARCH, *CONTROLS)
-    left, right = over_accelerators(spec.frame.assign(baseline=60.0), spec.title, spec.caption).axes
+    left, right = draw_utilization(spec.frame.assign(baseline=60.0), spec.title, spec.caption).axes
 
     cold = spec.frame[spec.frame["batches"] == "cold"]
     assert cold["demand"].tolist() == pytest.approx([48, 64, 80, 128])

@@ -4,7 +4,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from analysis.figures.fig4_threads import has_one_image_size
 from analysis.figures.kit import storage_colours
-from analysis.figures.kit.panels import frame_with_words, panel_grid
+from analysis.figures.kit.panels import add_title_legend_and_caption, panel_grid
 from tests.analysis.record_factory import left, record, run
 from tests.analysis.training_factory import figures_of, training, words
 
@@ -150,7 +150,7 @@ def test_panels_stand_row_by_row_in_a_figure_of_their_size(count, across, down):
 @pytest.mark.parametrize("word", ["mmmmmm", "(random_read),", "Median of valid runs; whiskers min-max hold it."])
 def test_no_line_of_a_caption_is_wider_than_the_figure_nor_much_narrower(word):
     figure = Figure(figsize=(5.0, 2.0), dpi=300)
-    frame_with_words(figure, "Title", " ".join([word] * 100), [])
+    add_title_legend_and_caption(figure, "Title", " ".join([word] * 100), [])
     figure.canvas.draw()
 
     (box,) = (each.get_window_extent() for each in figure.texts if "Title" not in each.get_text())
@@ -164,7 +164,7 @@ def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(
     with storage_colours.style_sheet():
         figure = Figure(figsize=(wide, 2.0), dpi=100)
         signs = [Patch(label=each) for each in labels]
-        frame_with_words(figure, "", "", signs)
+        add_title_legend_and_caption(figure, "", "", signs)
         (legend,) = figure.legends
         more = figure.legend(handles=signs, loc="upper left", borderpad=0.0, ncols=legend._ncols + 1)  # noqa: SLF001
         figure.canvas.draw()

@@ -4,7 +4,7 @@ import pytest
 
 from analysis.claims import chien2018
 from analysis.records.frame import rows_of
-from analysis.records.record import device_of, one_device
+from analysis.records.record import device_of, sentences_on_shared_devices
 from tests.analysis.claims_factory import told
 from tests.analysis.record_factory import record
 from tests.analysis.saving_factory import saved
@@ -32,13 +32,16 @@ EMULATED["provenance"]["emulated"] = {"checkpoint.slow": {"name": "hdd"}}
     ],
 )  # fmt: skip
 def test_storages_of_one_device_of_one_host_are_told(made, one):
-    (found,) = one_device(rows_of(table_of(*made))) or [""]
+    (found,) = sentences_on_shared_devices(rows_of(table_of(*made))) or [""]
 
     assert sorted(found.replace(",", "").split()) == sorted(one.replace(",", "").split())
 
 
 def test_cells_without_a_device_are_on_none():
-    assert one_device([{"host": "a", "storage_name": name, "device": ""} for name in ("hdd", "ssd")]) == []
+    assert (
+        sentences_on_shared_devices([{"host": "a", "storage_name": name, "device": ""} for name in ("hdd", "ssd")])
+        == []
+    )
 
 
 @pytest.mark.parametrize(("fast", "verdict"), [("dsk/nvme0n1", "holds"), ("dsk/sda", "not comparable")])

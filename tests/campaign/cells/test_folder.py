@@ -40,12 +40,12 @@ def test_its_name_is_no_file_and_no_link_that_another_user_may_turn_elsewhere(tm
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("mine")
 
-    assert folders.folder_named(str(tmp_path / "link")) == tmp_path / "mine"
+    assert folders.resolve_campaign_folder(str(tmp_path / "link")) == tmp_path / "mine"
     os.lchown(tmp_path / "link", 65534, 65534)
     with pytest.raises(EnvironmentFaultError, match="another user's link"):
-        folders.folder_named(str(tmp_path / "link"))
+        folders.resolve_campaign_folder(str(tmp_path / "link"))
     with pytest.raises(UsageError, match="is a file, not the folder of a campaign"):
-        folders.folder_named(str(tmp_path / "file"))
+        folders.resolve_campaign_folder(str(tmp_path / "file"))
 
 
 def test_somebody_elses_files_are_never_taken_for_a_campaign(tmp_path):
@@ -93,12 +93,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_a_second_front_process_is_told_who_is_at_work_and_the_folder_is_free_again_afterwards(folder):
     with (
-        folders.hold_folder(folder),
+        folders.lock_folder(folder),
         pytest.raises(EnvironmentFaultError, match=f"process {os.getpid()}"),
-        folders.hold_folder(folder),
+        folders.lock_folder(folder),
     ):
         pass
-    with folders.hold_folder(folder):
+    with folders.lock_folder(folder):
         pass
 
 

@@ -46,7 +46,7 @@ def dataset(root):
 
 @pytest.fixture
 def baseline(root):
-    path = datafile.own_folder(root / "baseline")
+    path = datafile.make_marked_folder(root / "baseline")
     datafile.make_data_file(path, 1 << 20, lambda *_: None)
     return path
 

@@ -10,7 +10,7 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.cells.folder import hold_folder, sign_request
+from campaign.cells.folder import lock_folder, sign_request
 from campaign.cli import show, status
 from campaign.cluster import fleet
 from campaign.errors import UsageError
@@ -241,7 +241,7 @@ def test_status_watch_and_show_say_the_same_word_of_a_job_that_was_cancelled(
 
 
 def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
-    with hold_folder(folder):
+    with lock_folder(folder):
         code = status.main(["--watch", str(folder.root)])
 
     assert code == 1

@@ -109,7 +109,7 @@ def test_the_dry_run_status_and_the_live_view_give_one_number_and_it_has_every_j
     running = arrays[0].at_once
 
     before = price.price_arrays(arrays, folder).expected
-    status = price.describe_rest(folder, workers, running)
+    status = price.describe_remaining_runs(folder, workers, running)
     watched = WatchedWorkers(dict(enumerate(workers)))
     picture = watched.take_picture(dict.fromkeys(watched.followers, WorkerState("queued")))
     picture.counts["running"] = running
@@ -129,9 +129,9 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
         price.RemainingTime(folder),
         Follower(folder, [], 1, "0a1b2c3d"),
     )
-    both = price.describe_rest(folder, workers, 1)
+    both = price.describe_remaining_runs(folder, workers, 1)
     assert both == "12 runs to go, about 2 min expected, from 1 earlier run"
-    assert [price.describe_rest(folder, each, 1) for each in ([maker, *workers], [maker])] == [
+    assert [price.describe_remaining_runs(folder, each, 1) for each in ([maker, *workers], [maker])] == [
         both,
         "",
     ]  # it has no run
@@ -141,7 +141,7 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
     leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
 
     assert (one_failed, none_is_left) == (START_S + 6 * 10.0, None)
-    begun = price.describe_rest(folder, workers[:1], 1)  # its start is behind it
+    begun = price.describe_remaining_runs(folder, workers[:1], 1)  # its start is behind it
     assert begun == "5 runs to go, about 50 s expected, from 2 earlier runs"
 
 

@@ -258,7 +258,7 @@ def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_t
     monkeypatch.chdir(tmp_path)
     folder, _ = folders.open_or_create(tmp_path / "feed")
 
-    with folders.hold_folder(folder, "feed"), pytest.raises(EnvironmentFaultError, match="another feed is running"):
+    with folders.lock_folder(folder, "feed"), pytest.raises(EnvironmentFaultError, match="another feed is running"):
         feed.main([f"storage={tmp_path}", *OWN])
     assert not any(folder.records.iterdir())
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.feed.search import bracket_number, bracket_step, settle_edge
+from campaign.feed.search import bracket_number, bracket_step, confirm_edge
 
 
 @given(st.integers(0, 300), st.integers(-5, 400), st.integers(1, 250))
@@ -21,13 +21,13 @@ def test_the_edge_is_found_from_any_begin_and_by_few_questions(truth, first, mos
 
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_the_edge_moves_to_where_many_runs_say_it_is(truth, start):
-    low, high = settle_edge(start, start + 1, lambda number: number <= truth, most=50)
+    low, high = confirm_edge(start, start + 1, lambda number: number <= truth, most=50)
 
     assert (low, high) == (truth, truth + 1)
 
 
 def test_no_more_than_the_most_are_asked_for():
-    assert settle_edge(3, 4, lambda _: True, most=4) == (4, None)
+    assert confirm_edge(3, 4, lambda _: True, most=4) == (4, None)
 
 
 @given(st.floats(0.05, 0.89), st.floats(-0.2, 0.2))

@@ -190,7 +190,7 @@ def test_facts_are_read_from_what_scontrol_says(config, version, log, numbers, p
     if not config:
         programs("scontrol", "exit 1")
 
-    facts = client.read_facts()
+    facts = client.read_slurm_config()
 
     assert programs.calls == ["scontrol show config"]
     assert (facts.version, facts.cluster) == version

@@ -55,7 +55,7 @@ def test_data_are_what_is_read_below_no_system_folder_and_no_environment_and_not
 def test_what_belongs_to_the_machine_is_no_data(name, monkeypatch):
     monkeypatch.setattr(Path, "is_file", lambda _: True)
 
-    assert measured_program.data_among([Path(name).expanduser()]) == []
+    assert measured_program.select_data_files([Path(name).expanduser()]) == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_a_user_keeps_is(name, monkeypatch):
     monkeypatch.setattr(Path, "is_file", lambda _: True)
     path = Path(name).expanduser()
 
-    assert measured_program.data_among([path]) == [path.resolve()]
+    assert measured_program.select_data_files([path]) == [path.resolve()]
 
 
 def test_somebody_is_asked_and_no_is_no(data, monkeypatch):

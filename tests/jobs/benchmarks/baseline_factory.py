@@ -18,7 +18,7 @@ def order(file, access="read", *, size=8 * MIB, block=MIB, **more):
 
 def read_file(folder, mib=8):
     """Return a file of random bytes on the device, as campaigns make it."""
-    return datafile.make_data_file(datafile.own_folder(folder / "baseline"), mib * MIB, lambda *_: None)
+    return datafile.make_data_file(datafile.make_marked_folder(folder / "baseline"), mib * MIB, lambda *_: None)
 
 
 def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes):

@@ -59,7 +59,7 @@ def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_ask
 
 
 def test_a_write_is_flushed_within_its_time_comes_to_the_device_and_leaves_no_file(disk):
-    folder = datafile.own_folder(disk / "baseline")
+    folder = datafile.make_marked_folder(disk / "baseline")
 
     figures = execute(folder / "written.bin", "write", size=64 * MIB)
 
@@ -78,7 +78,7 @@ def test_a_write_is_flushed_within_its_time_comes_to_the_device_and_leaves_no_fi
 
 
 def test_what_lies_in_the_place_of_the_file_is_written_anew_and_never_through_a_link(disk):
-    file = datafile.own_folder(disk / "baseline") / "written.bin"
+    file = datafile.make_marked_folder(disk / "baseline") / "written.bin"
     precious = disk / "precious"
     precious.write_text("x")
     for make in (lambda: file.write_bytes(b"of a dead run"), lambda: file.symlink_to(precious)):
@@ -149,7 +149,7 @@ def test_random_reads_end_when_their_time_is_up(file, monkeypatch):
 
 @pytest.mark.parametrize("access", ["read", "write", "random_read"])
 def test_where_the_file_system_knows_no_direct_access_the_page_cache_is_used_and_said(disk, access, monkeypatch):
-    file = read_file(disk) if access != "write" else datafile.own_folder(disk / "baseline") / "written.bin"
+    file = read_file(disk) if access != "write" else datafile.make_marked_folder(disk / "baseline") / "written.bin"
     real = os.open
 
     def refused(path, flags, mode=0o777, **more):
@@ -179,7 +179,7 @@ def test_a_run_that_reads_makes_no_file_beside_what_it_reads(file, monkeypatch):
 
 @pytest.mark.parametrize("failure", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
-    written, real = datafile.own_folder(disk / "baseline") / "written.bin", os.pwritev
+    written, real = datafile.make_marked_folder(disk / "baseline") / "written.bin", os.pwritev
 
     def broken(fd, buffers, offset):
         if offset:
@@ -203,7 +203,7 @@ def test_bytes_that_did_not_come_to_the_device_make_a_write_invalid(disk, monkey
     monkeypatch.setattr(
         builtin, "_write", lambda order: EngineOutcome(order.file_bytes, 8, 1e-9, "1", {"transfer_s": 1e-9})
     )
-    file = datafile.own_folder(disk / "baseline") / "written.bin"
+    file = datafile.make_marked_folder(disk / "baseline") / "written.bin"
     monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
 
     figures = execute(file, "write", size=256 * MIB)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from jobs.data import make as module
 from jobs.data.make import make_dataset
-from jobs.data.manifest import ImageFile, Manifest, load_manifest, scan_folder, verify_files
+from jobs.data.manifest import DatasetFile, Manifest, load_manifest, scan_folder, verify_files
 from jobs.data.specs import dataset_id
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.data.synthetic_images import ImageSpec
@@ -275,7 +275,7 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch)
 
 
 def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(tmp_path, monkeypatch, staged):
-    monkeypatch.setattr(module, "lack_of_room", lambda *_: "")
+    monkeypatch.setattr(module, "error_if_too_large", lambda *_: "")
     full = staged(setup.memory, tmp_path / "full", 1)
 
     with pytest.raises(DatasetError, match="No space left") as caught:
@@ -402,7 +402,7 @@ def test_a_folder_without_images_is_an_error(tmp_path, name, message):
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
 def test_the_quantiles_are_numpys_and_the_checksum_is_that_of_any_order(sizes):
-    files = tuple(ImageFile(str(number), size, 0) for number, size in enumerate(sizes))
+    files = tuple(DatasetFile(str(number), size, 0) for number, size in enumerate(sizes))
 
     found, other = (Manifest("folder", {}, None, order, (".",)) for order in (files, files[::-1]))
 

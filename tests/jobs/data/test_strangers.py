@@ -99,7 +99,7 @@ def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs
 
 @pytest.mark.parametrize("names", [["../../secret.jpg"], ["/etc/secret.jpg"], ["a//b.jpg"], [7], ["", "../secret.jpg"]])
 def test_a_manifest_names_files_below_its_folder_alone(tmp_path, names):
-    made = manifest.Manifest("synthetic", {}, {}, tuple(manifest.ImageFile(name, 1, 0) for name in names), ("a",))
+    made = manifest.Manifest("synthetic", {}, {}, tuple(manifest.DatasetFile(name, 1, 0) for name in names), ("a",))
     (tmp_path / "manifest.json").write_text(made.to_json())
 
     with pytest.raises(DatasetError, match="damaged"):

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.events.intervals import innermost_pieces, intersection, length_by, shared_out, time_outside, union
+from jobs.events.intervals import innermost_pieces, intersection, length_by, time_outside, union, without_earlier
 
 SETS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda each: (each[0], sum(each))), max_size=12)
 GRID = 30
@@ -58,7 +58,7 @@ def test_what_one_set_leaves_of_another_and_has_with_it_are_the_cells_of_one_and
 @given(st.lists(SETS, max_size=4))
 def test_each_moment_is_given_to_the_first_set_that_has_it(sets):
     taken = set()
-    for intervals, given_to in zip(sets, shared_out([united(each) for each in sets]), strict=True):
+    for intervals, given_to in zip(sets, without_earlier([united(each) for each in sets]), strict=True):
         assert cells(pairs(given_to)) == cells(intervals) - taken
         taken |= cells(intervals)
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from jobs.judging import bound
-from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of_cell, bound_of_spent, bound_of_work, help_of
+from jobs.judging.bound import (
+    HELPS,
+    MORE_THREADS,
+    UNDECIDED,
+    advice_for,
+    bottleneck_of_step_times,
+    bound_of_cell,
+    bound_of_work,
+)
 from jobs.judging.peaks import Peaks
 from jobs.judging.work_done import UNKNOWN, StepTimes, StorageSpeed, TimeUse, storage_speed, time_use
 from jobs.model.record import ODD_FIGURES
@@ -190,22 +198,22 @@ def test_a_training_that_waits_is_bound_by_what_its_input_waits_for():
 def test_of_what_steps_spent_alone_decoding_is_known_and_a_storage_is_not(decode_s, read_s, word):
     waits = replace(TRAINED, compute_s=0.0, waiting_s=10.0)
 
-    found = bound_of_spent(waits, 10.0, {"decode": decode_s, "read": read_s})
+    found = bottleneck_of_step_times(waits, 10.0, {"decode": decode_s, "read": read_s})
 
     assert (found.word, found.numbers[0].value) == (word, 1.0)
-    assert bound_of_spent(TRAINED, 10.0, {}).word == "steps"
-    assert bound_of_spent(TRAINED, 0.0, {}).word == UNDECIDED
+    assert bottleneck_of_step_times(TRAINED, 10.0, {}).word == "steps"
+    assert bottleneck_of_step_times(TRAINED, 0.0, {}).word == UNDECIDED
 
 
 def test_what_helps_follows_from_the_word_and_from_what_is_idle():
     one, eight = work(cpu_s=9.5), work(cpu_s=19.0, threads=8)
     late, ahead = (work(steps=replace(each, waiting_s=1.0, first_s=1.0)) for each in (TRAINED, AHEAD))
 
-    assert help_of(bound_of_work(one), one) == MORE_THREADS
-    assert help_of(bound_of_work(eight), eight) == HELPS["decoding"]
-    assert help_of(bound_of_work(late), late).startswith("prefetched batches")
-    assert help_of(bound_of_work(ahead), ahead) == HELPS["steps"]
-    assert help_of(bound_of_work(work()), work()) == ""
+    assert advice_for(bound_of_work(one), one) == MORE_THREADS
+    assert advice_for(bound_of_work(eight), eight) == HELPS["decoding"]
+    assert advice_for(bound_of_work(late), late).startswith("prefetched batches")
+    assert advice_for(bound_of_work(ahead), ahead) == HELPS["steps"]
+    assert advice_for(bound_of_work(work()), work()) == ""
 
 
 def test_for_checkpoints_there_is_no_word():

@@ -19,7 +19,7 @@ from jobs.objects.client import BucketSpace, Client, DataError
 from jobs.objects.run_objects import ReadAhead
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.store import lack_of_room
+from jobs.store.store import error_if_too_large
 from tests.jobs.objects.conftest import CREDENTIALS, SECRET
 from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED, FakeStore
 
@@ -423,7 +423,7 @@ def test_of_a_store_that_does_not_answer_no_room_is_known(store):
     store.close()
 
     assert client.room() is None
-    assert lack_of_room(Bucket(store.storage, "s3://bucket"), 1 << 60) == ""
+    assert error_if_too_large(Bucket(store.storage, "s3://bucket"), 1 << 60) == ""
 
 
 @pytest.mark.parametrize(("used", "nearly"), [(899, False), (900, False), (901, True)])
@@ -439,7 +439,7 @@ def test_a_place_lacks_the_room_for_what_is_more_than_is_free(store, tmp_path, m
     monkeypatch.setattr("jobs.system.files.free_bytes", lambda _: 1000)
 
     for place in (Folder(tmp_path), Bucket(store.storage, "s3://bucket")):
-        assert [bool(lack_of_room(place, size)) for size in (999, 1000, 1001)] == [False, False, True]
+        assert [bool(error_if_too_large(place, size)) for size in (999, 1000, 1001)] == [False, False, True]
 
 
 def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
@@ -461,7 +461,7 @@ def test_a_store_that_answers_reads_and_no_writes_is_said_to_be_full_after_three
     store.hangs = ("PUT",)
     client = Client({**store.storage, "timeout_s": 0.2, "retries": retries})
 
-    with pytest.raises(ObjectStoreError, match=faults.FULL[0]):
+    with pytest.raises(ObjectStoreError, match=faults.STORE_IS_FULL[0]):
         client.put("one", b"1")
 
     assert client.counts.errors == {"timeout": puts}

@@ -13,7 +13,7 @@ from jobs.observe import counters
 from jobs.observe.counters import CounterReading, DeviceCount, subtract_readings, use_of_devices
 from jobs.system import page_cache
 from jobs.system.device import Device, DeviceRequests, device_of
-from jobs.system.page_cache import Fetch
+from jobs.system.page_cache import ColdReadBytes
 from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
 
 
@@ -91,7 +91,7 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
 
 @pytest.mark.parametrize(("on_disk", "extents", "reads"), [(8_000, 10, 10), (16_000, 10, 5), (8_000, 1, 2), (0, 0, 2)])
 def test_each_piece_of_a_file_that_was_fetched_is_a_request_of_ours(on_disk, extents, reads):
-    assert use_of_devices(BEFORE, AFTER, Fetch(bytes=on_disk, extents=extents))[0]["own_reads"] == reads
+    assert use_of_devices(BEFORE, AFTER, ColdReadBytes(bytes=on_disk, extents=extents))[0]["own_reads"] == reads
 
 
 def test_what_the_lowest_device_gave_to_the_one_above_is_not_others():

@@ -253,10 +253,10 @@ def test_what_this_user_may_still_write_is_what_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: NS)
 
     assert files.free_bytes(tmp_path) == 3_000_000 * 4096
-    assert files.lack_of_room(tmp_path, 3_000_000 * 4096) == ""
-    lack = files.lack_of_room(tmp_path, 17_000_000_000)
+    assert files.error_if_too_large(tmp_path, 3_000_000 * 4096) == ""
+    lack = files.error_if_too_large(tmp_path, 17_000_000_000)
     assert lack == f"{tmp_path} needs 17,000 MB more, and its device has 12,288 MB free"
-    assert files.lack_of_room(tmp_path, 3_000_000 * 4096 + 1)
+    assert files.error_if_too_large(tmp_path, 3_000_000 * 4096 + 1)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.system import page_cache
 from jobs.system.page_cache import (
-    Fetch,
+    ColdReadBytes,
     Residency,
     evict_pages,
     fetched_pieces,
@@ -319,7 +319,7 @@ def test_each_inode_counts_once_and_its_other_names_are_counted(disk):
     first.write_bytes(b"x" * 5000)
     linked.hardlink_to(first)
     page_cache.sync_file_system(disk)
-    fetch = Fetch()
+    fetch = ColdReadBytes()
 
     for path in (first, linked, first):
         with path.open("rb") as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.system import clock, threads
-from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, RUNNING, STORAGE, WORK, Threads
+from jobs.system.threads import ASLEEP, IDLE_DEVICE, RUNNING, STOPPED_BY_OTHER, STORAGE, WORK, Threads
 from tests.lies import groups, setup
 from tests.lies.disturbances import held
 from tests.lies.disturbances.disturbance import ALL, Place
@@ -164,7 +164,7 @@ def test_a_thread_whose_open_a_virus_scanner_holds_is_held(place):
             pytest.skip(str(error))
         look, _ = stack.enter_context(at(place.paths[0].parent, lambda: read_anew(place.paths)))
 
-        assert "fanotify" in met(look, HELD).function
+        assert "fanotify" in met(look, STOPPED_BY_OTHER).function
 
 
 def test_a_thread_that_waits_for_a_device_with_nothing_to_do_shows_and_else_it_waits_for_storage(place):

@@ -32,7 +32,7 @@ def test_the_file_that_is_read_is_made_once_and_cannot_be_made_smaller(disk):
 
 
 def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
-    folder = datafile.own_folder(disk / "baseline")
+    folder = datafile.make_marked_folder(disk / "baseline")
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", _killed)
         patch.setattr("os.unlink", lambda *_, **__: None)
@@ -75,13 +75,13 @@ def test_a_folder_with_somebody_elses_files_is_not_touched(tmp_path):
     (tmp_path / "baseline" / "thesis.tex").write_text("mine")
 
     with pytest.raises(DatasetError, match="not ours"):
-        datafile.own_folder(tmp_path / "baseline")
+        datafile.make_marked_folder(tmp_path / "baseline")
 
     assert [path.name for path in (tmp_path / "baseline").iterdir()] == ["thesis.tex"]
 
 
 def test_too_little_room_is_told_before_a_byte_is_written(tmp_path):
-    folder = datafile.own_folder(tmp_path / "baseline")
+    folder = datafile.make_marked_folder(tmp_path / "baseline")
 
     with pytest.raises(DatasetError, match="MB free") as refused:
         datafile.make_data_file(folder, 1 << 60, lambda *_: None)
@@ -99,7 +99,7 @@ def private(tmp_path):
 
 
 def _made(folder):
-    return datafile.make_data_file(datafile.own_folder(folder), MIB, lambda *_: None)
+    return datafile.make_data_file(datafile.make_marked_folder(folder), MIB, lambda *_: None)
 
 
 def _prepared(folder, private):
@@ -131,7 +131,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(scratch, stranger, tm
 
 
 def test_links_in_a_folder_of_ours_are_not_followed(tmp_path, private):
-    datafile.own_folder(tmp_path / "baseline")
+    datafile.make_marked_folder(tmp_path / "baseline")
     (tmp_path / "baseline" / f"read-{MIB}.part").symlink_to(private)
     (tmp_path / "baseline" / f"read-{MIB}.bin").symlink_to(private)
 

@@ -32,7 +32,7 @@ needs_fio = pytest.mark.skipif(not shutil.which("fio"), reason="fio is not insta
     ("access", "block"), [("read", MIB), ("write", MIB), ("random_read", 114_688), ("random_read", 12_288)]
 )
 def test_fio_moves_what_is_asked_for_and_its_bytes_are_counted_as_ours(access, block, disk, tmp_path):
-    file = datafile.own_folder(disk / "baseline") / "written.bin"
+    file = datafile.make_marked_folder(disk / "baseline") / "written.bin"
     file = file if access == "write" else read_file(disk)
 
     figures = execute(file, access, engine="fio", block=block, raw=tmp_path / "engine-3.txt", threads=2)
@@ -226,7 +226,7 @@ def test_fio_is_told_milliseconds_for_it_takes_a_fraction_of_a_second_for_no_lim
 
 @pytest.mark.parametrize("access", ["read", "write"])
 def test_a_run_by_ior_has_its_figures_and_its_parts(access, fake_ior, disk, tmp_path):
-    file = datafile.own_folder(disk / "baseline") / "written.bin"
+    file = datafile.make_marked_folder(disk / "baseline") / "written.bin"
     file = file if access == "write" else read_file(disk, 32)
 
     figures = execute(file, access, engine="auto", size=32 * MIB, raw=tmp_path / "engine-0.txt")
