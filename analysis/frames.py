@@ -39,7 +39,7 @@ def frames_of_records(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataF
     """
     runs = add_agreement(runs_frame(records), {record.cell: record.folder for record in records})
     for record in records:
-        record.runs.release()
+        record.runs.delete_metrics()
     table = add_checkpoint_columns(add_training_columns(add_statistics(cells_frame(records), runs), runs), runs)
     return add_baselines(table, runs), runs
 

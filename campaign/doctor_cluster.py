@@ -88,7 +88,7 @@ def _check_accounting(facts: client.SlurmConfig) -> NodeFinding:
     log = facts.completion_log
     if log and os.access(log, os.R_OK):
         return NodeFinding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
-    message = f"none: Slurm reports how a job ended only for {facts.remembers_s} s after its end (MinJobAge)"
+    message = f"none: Slurm reports how a job ended only for {facts.min_job_age_s} s after its end (MinJobAge)"
     hint = "keep the campaign, or `status --watch`, running until the jobs end"
     return NodeFinding("accounting", passed=None, message=message, hint=hint)
 

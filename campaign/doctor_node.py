@@ -125,10 +125,10 @@ def _check_object_store(storage: Node) -> NodeFinding:
     """Check, without retries, that the objects of a bucket can be listed and that the store is not nearly full."""
     try:
         client = Client({**storage, "retries": 0})
-        next(client.listed(), None)
+        next(client.list_objects(), None)
     except JobError as error:
         return NodeFinding("storage", passed=False, message=error.message, hint=error.hint)
-    room_of_store = client.room()
+    room_of_store = client.bucket_space()
     message = f"{client.url_of('')} at {storage['endpoint']} can be listed" + (
         f", {room_of_store}" if room_of_store else ""
     )

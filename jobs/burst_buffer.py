@@ -138,7 +138,7 @@ def _drain(sides: SnapshotSides) -> int:
 
 def _list(sides: SnapshotSides, *, verify: bool) -> int:
     """Print one line per copy of a snapshot; return exit code 1 if a copy has problems, else 0."""
-    waiting_names, damaged_count = sides.left(), 0
+    waiting_names, damaged_count = sides.pending_or_all(), 0
     for side in (sides.fast, sides.slow):
         for name, state in side.states().items():
             state_text = "waiting" if side is sides.fast and name in waiting_names else state

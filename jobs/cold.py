@@ -77,11 +77,13 @@ def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[s
     _require_passed(_check_state(state, before, layers, limits))
     proof = CacheProof(len(files), sum(path.stat().st_size for path in files), before.fraction)
     device = combine_devices([device_of(folder) for folder in folders])
-    counts_before = process_io(), device.use().read_bytes if device else None
+    counts_before = process_io(), device.read_counters().read_bytes if device else None
     yield proof
     io_after, residency = process_io(), page_cache.residency(files)
     fetched_bytes = io_after["read_bytes"] - counts_before[0]["read_bytes"] if io_after and counts_before[0] else None
-    device_bytes = device.use().read_bytes - counts_before[1] if device and counts_before[1] is not None else None
+    device_bytes = (
+        device.read_counters().read_bytes - counts_before[1] if device and counts_before[1] is not None else None
+    )
     cached_bytes = None if residency.unverifiable else residency.resident * PAGE_BYTES
     proof.after, proof.fetched_bytes = residency.fraction, fetched_bytes
     proof.read_bytes = cached_bytes if state == "cold" else None

@@ -81,7 +81,7 @@ def test_no_branch_asks_what_a_sentence_says():
     [
         'if "run_timeout_s" in str(run["reason"]): pass', 'found = reason == "killed"', 'how = why.startswith("Slurm")',
         "STATE.match(error.message)", 'kind = row["reason"].partition(":")[0]', 'if "full" in str(error): pass',
-        '(reason or "").partition("waiting for ")', "match message:\n case 'x': pass", 'batch.last_words(1) != "x"',
+        '(reason or "").partition("waiting for ")', "match message:\n case 'x': pass", 'batch.last_log_line(1) != "x"',
     ],
 )  # fmt: skip
 def test_a_branch_that_does_is_found(source):

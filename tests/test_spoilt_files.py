@@ -86,7 +86,7 @@ def marker_of(path):
 
 def events_of(path):
     buffer = buffer_of(path)
-    drain_process.DrainJournal(buffer.fast).tell("failed", reason="on purpose", failures=1)
+    drain_process.DrainJournal(buffer.fast).append("failed", reason="on purpose", failures=1)
 
     def read(_):
         assert buffer.report()

@@ -96,16 +96,16 @@ class Evidence:
 class CellSet:
     """Cells with the status "done" that differ only in the settings that a claim compares.
 
-    `about` describes the common settings in words, and `facts` has these settings. `asked` is the number of planned
-    combinations of storage and number of threads. `alone` is true if the cells of this set cannot be compared with each
-    other, although another set has cells that can be compared.
+    `about` describes the common settings in words, and `facts` has these settings. `planned_count` is the number of
+    planned combinations of storage and number of threads. `alone` is true if the cells of this set cannot be
+    compared with each other, although another set has cells that can be compared.
     """
 
     about: str
     cells: Sequence[Cell]
     evidence: Evidence
     facts: Facts = field(default_factory=dict)
-    asked: int = 0
+    planned_count: int = 0
     alone: bool = False
 
     def values(self, metric: str, *, zeros: bool = False) -> Values:

@@ -352,7 +352,7 @@ EXCESS = _claim(
 )  # fmt: skip
 THREADS_ON_HDD = _claim(
     "without prefetch, threads shorten the runtime most on hdd", _APP, "hdd > others", _FIG6, sets.prefetch_sets,
-    RatioOfRatios(CellRatio(WALL, by.pairs_along("threads", *by.ENDS, per=("name",), where=_no_lustre), falls=True),
+    RatioOfRatios(CellRatio(WALL, by.pairs_along("threads", *by.ENDS, per=("name",), where=_no_lustre), inverted=True),
                   above=(HDD,)),
     ORDER, "runtime with {first[threads]} threads over that with {second[threads]}: {gains}",
 )  # fmt: skip
@@ -385,7 +385,7 @@ STEP = _claim(
 TARGETS = _claim(
     "the runtime with checkpoints is lowest to optane, then to ssd, then to hdd", _SAVED, "optane < ssd < hdd", _FIG9,
     sets.checkpoint_sets,
-    CellRatio(WALL, by.pairs_along("to", HDD, SSD, OPTANE, per=()), falls=True, name="{first[target]}",
+    CellRatio(WALL, by.pairs_along("to", HDD, SSD, OPTANE, per=()), inverted=True, name="{first[target]}",
                        rate="{cell[target]} {median:.4g}"),
     ORDER, "runtimes in s: {rates}",
 )  # fmt: skip

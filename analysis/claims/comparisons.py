@@ -121,7 +121,7 @@ class CellRatio:
 
     metric: str
     pairs: Pairs
-    falls: bool = False
+    inverted: bool = False
     share: bool = False
     choose: Choice | None = weakest_step
     name: str = "{first[storage]}"
@@ -140,7 +140,7 @@ class CellRatio:
         values, steps = group.values(self.metric), {}
         measured = [cell for cell in group.cells if cell["cell"] in values]
         for first, second in self.pairs(replace(group, cells=measured)):
-            step = ratio_finding(values, first, second) if self.falls else ratio_finding(values, second, first)
+            step = ratio_finding(values, first, second) if self.inverted else ratio_finding(values, second, first)
             if self.share:
                 step = replace(step, ours=step.ours - 1, low=step.low - 1, high=step.high - 1, unit=SHARE)
             steps[self.name.format(first=first, second=second)] = step
@@ -158,7 +158,7 @@ class CellRatio:
     def ends(self, step: Finding) -> dict[str, Cell]:
         """Return the first and the second cell of a step."""
         below, above = step.cells
-        return {"first": above, "second": below} if self.falls else {"first": below, "second": above}
+        return {"first": above, "second": below} if self.inverted else {"first": below, "second": above}
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _of_set(claim: Claim, group: CellSet) -> Iterator[Row]:
         [judge_finding(claim, finding) for finding in findings],
         [cell for each in findings for cell in each.cells],
     )
-    yield from [_in_all(claim, rows, cells, group.asked)] if claim.in_all and cells else []
+    yield from [_in_all(claim, rows, cells, group.planned_count)] if claim.in_all and cells else []
     yield from rows
 
 

@@ -198,8 +198,8 @@ TRAINING = {
     name: _claim(
         f"{title}: training gains more from more nodes than I/O", f"slides on {title}", "training > I/O", recipe,
         _nodes, partial(_by_shuffle, benchmark=name, compare=RatioOfRatios(
-            CellRatio("compute_s", _MORE_NODES, name=_STEP, falls=True),
-            CellRatio(read, _MORE_NODES, name=_STEP, falls=True),
+            CellRatio("compute_s", _MORE_NODES, name=_STEP, inverted=True),
+            CellRatio(read, _MORE_NODES, name=_STEP, inverted=True),
         )),
         ORDER, _WEAKEST,
     )

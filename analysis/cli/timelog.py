@@ -108,7 +108,7 @@ def _kept(log: RunLog, asked: argparse.Namespace) -> RunLog:
     phase = None if asked.phase is None else PHASES.index(asked.phase)
     for name, wanted in (("phase", phase), ("epoch", asked.epoch), ("rank", asked.rank)):
         if wanted is not None:
-            events = events.at(events[name] == wanted)
+            events = events.selected(events[name] == wanted)
     if not (len(events) or asked.budget):
         message = "the logs have no event of the phase, epoch and rank that the options name"
         raise AnalysisError(message, "choose a phase, an epoch and a rank that the logs have")

@@ -177,7 +177,7 @@ def _rates(row: Row, run: Row, folder: Path) -> dict[str, float]:
     stem = f"timelog-{int(run['run'])}"
     paths = [path for mark in (".", "-") for path in sorted(folder.glob(f"{stem}{mark}*timelog"))]
     log, _ = read_logs(paths)
-    events = log.events.of("kind", "read")
+    events = log.events.with_words("kind", "read")
     ranks = frozenset(log.ranks)
     metrics = Definitions(log).metrics(events, ranks)
     rates = {name: metrics["bytes_per_s"][name] for name in ("union_all", "wall")}

@@ -122,7 +122,7 @@ def _of_threads(rank: tensorflow_trace.Runtime) -> Iterator[tuple[str, str, Any,
     taken[rank.front] = np.inf
     for place, line in enumerate(np.argsort(-taken)[:MOST_THREADS].tolist()):
         name = f"{place + 1} {_NUMBER.sub('', lines[line].rpartition(' ')[2])[:22]}"
-        for kind, own in events.at(events["thread"] == line).by("kind"):
+        for kind, own in events.selected(events["thread"] == line).grouped_by("kind"):
             if kind < len(CATEGORIES):
                 yield name, CATEGORIES[kind], own["start"], own["end"]
 
@@ -130,10 +130,10 @@ def _of_threads(rank: tensorflow_trace.Runtime) -> Iterator[tuple[str, str, Any,
 def _of_files(profile: Window) -> Iterator[tuple[str, Any, Any]]:
     if profile.calls is None:
         return
-    reads = posix.calls_of_window(profile).of("kind", READ)
+    reads = posix.calls_of_window(profile).with_words("kind", READ)
     in_order = reads["file"][np.argsort(reads["start"])].tolist()
     for file in list(dict.fromkeys(in_order))[:MOST_FILES]:
-        own = reads.at(reads["file"] == file)
+        own = reads.selected(reads["file"] == file)
         yield f"file {visible(profile.paths[file].rpartition('/')[2])[-17:]}", own["start"], own["end"]
 
 

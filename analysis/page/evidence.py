@@ -108,7 +108,7 @@ TOLERANCE = (
 
 def claim_tables(results: Results) -> Markup:
     """Return the tables of claims, grouped by paper: the published value, the measured value and the verdict."""
-    rows = [row for _, of_claim in results.tested.groupby("claim", sort=False) for row in rows_of(of_claim)]
+    rows = [row for _, of_claim in results.verdicts.groupby("claim", sort=False) for row in rows_of(of_claim)]
     pairs = [row for row in rows if row["pair"]]
     told = [row for row in rows if not row["pair"] and row["verdict"] != NOT_MEASURED]
     left = [row for row in rows if not row["pair"] and row["verdict"] == NOT_MEASURED]

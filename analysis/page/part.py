@@ -31,7 +31,7 @@ MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 class Results:
     """All results of an analysis.
 
-    `found` has the records, `table` the medians (one row per cell), `runs` every run, and `tested` the verdicts on
+    `found` has the records, `table` the medians (one row per cell), `runs` every run, and `verdicts` the verdicts on
     claims. `drawn` has all charts, and `images` the SVG of the charts on the page, by file stem. `home` is the folder
     of the page, which also contains `figures/` and `tables/`.
     """
@@ -39,7 +39,7 @@ class Results:
     found: FoundRecords
     table: pd.DataFrame
     runs: pd.DataFrame
-    tested: pd.DataFrame
+    verdicts: pd.DataFrame
     drawn: Sequence[FigureSpec]
     images: Mapping[str, Markup]
     home: Path

@@ -29,7 +29,7 @@ def summary_lines(results: Results) -> Markup:
     """Return a summary of the campaign: the numbers of cells, runs and claims, the time, and warnings."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]
-    claims = results.tested[results.tested["pair"] == ""]
+    claims = results.verdicts[results.verdicts["pair"] == ""]
     stamps = sorted(set(runs["started_utc"]) - {""})
     unstable = int(cells["unstable"].fillna(value=False).sum())
     told = [

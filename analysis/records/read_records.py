@@ -113,7 +113,7 @@ def read_judged(path: Path, judge: CampaignJudge) -> Stored:
     Raises UnreadableError if the file cannot be read, contradicts itself, or lacks the check thresholds.
     """
     try:
-        return judge.judged(load_json(path, Stored))
+        return judge.judge(load_json(path, Stored))
     except UnusableRecordError as error:
         raise UnreadableError(str(error)) from error
 

@@ -160,7 +160,7 @@ class Runs(Sequence[Run]):
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def release(self) -> None:
+    def delete_metrics(self) -> None:
         """Delete the metrics, which use most of the memory of a record, after they were copied to the frame of runs."""
         del self.figures[:]
 

@@ -48,7 +48,7 @@ class Definitions:
             raise AnalysisError(f"the logs have no action {compute!r}", f"choose one of: {', '.join(log.actions)}")
         self._log, self.known = log, log.is_ours or compute is not None
         code = log.actions.index(compute or COMPUTE) if self.known else UNKNOWN
-        self._computes = spans_of_ranks(log.events.at(log.events["kind"] == code))
+        self._computes = spans_of_ranks(log.events.selected(log.events["kind"] == code))
         self._wall_ns = max(each.end_ns for each in log.streams) - min(each.start_ns for each in log.streams)
 
     def of_actions(self, events: Events, rank: int | None = None) -> dict[str, dict[str, Any]]:
@@ -59,18 +59,18 @@ class Definitions:
         """
         ranks = frozenset(self._log.ranks if rank is None else [rank])
         metrics = {}
-        for code, own in events.by("kind"):
+        for code, own in events.grouped_by("kind"):
             phases = {
                 PHASES[phase]: self.metrics(part, ranks) | {"epoch": self._epochs(part, ranks)}
-                for phase, part in own.by("phase")
+                for phase, part in own.grouped_by("phase")
             }
-            each_rank = {str(one): self.metrics(part, {one}) for one, part in own.by("rank")}
+            each_rank = {str(one): self.metrics(part, {one}) for one, part in own.grouped_by("rank")}
             by = {"phase": phases, "epoch": self._epochs(own, ranks), "rank": each_rank}
             metrics[self._log.actions[code]] = self.metrics(own, ranks) | {"by": by}
         return metrics
 
     def _epochs(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
-        parts = itertools.islice(events.by("epoch"), MOST_EPOCHS)
+        parts = itertools.islice(events.grouped_by("epoch"), MOST_EPOCHS)
         return {str(epoch): self.metrics(part, ranks) for epoch, part in parts}
 
     def metrics(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Definitions:
 
 def spans_of_ranks(events: Events) -> Mapping[int, Spans]:
     """Return for each rank the union of the time spans of the rank's events."""
-    return {rank: own.spans for rank, own in events.by("rank")}
+    return {rank: own.spans for rank, own in events.grouped_by("rank")}
 
 
 def _over_ranks(spans: Iterable[Spans], ranks: int) -> dict[str, float]:
@@ -140,7 +140,7 @@ def chrome_trace(log: RunLog) -> Iterator[bytes]:
     The trace has one process per process log. Times are in microseconds since the start of the first process.
     """
     names = [f"rank {stream.rank} {stream.host} {stream.process}" for stream in log.streams]
-    processes = [TraceProcess(stream, names[stream], [own]) for stream, own in log.events.by("stream")]
+    processes = [TraceProcess(stream, names[stream], [own]) for stream, own in log.events.grouped_by("stream")]
     first_ns = min(stream.start_ns for stream in log.streams)
     return chrome_json(processes, first_ns, ("phase", "epoch", "step", "bytes", "file"))
 

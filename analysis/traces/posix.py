@@ -52,7 +52,7 @@ def calls_of_window(window: Window) -> Events:
     if window.calls is None:
         raise TraceError(COUNTED)
     within = (window.calls["start"] >= window.started_ns) & (window.calls["end"] <= window.ended_ns)
-    return window.calls.at(within)
+    return window.calls.selected(within)
 
 
 def size_shares(window: Window) -> pd.DataFrame:
@@ -83,7 +83,7 @@ def rates_over_time(window: Window) -> pd.DataFrame:
     """Return one row per hundredth of the window's time: MB/s and calls/s of the calls that ended in this interval."""
     every, edges = window.wall_s / INTERVALS, np.linspace(0, window.wall_s, INTERVALS + 1)
     own = calls_of_window(window)
-    transfers = {kind: own.of("kind", kind) for kind in (READ, WRITTEN)}
+    transfers = {kind: own.with_words("kind", kind) for kind in (READ, WRITTEN)}
     rates = {
         f"{kind}_mb_per_s": np.histogram(_seconds(window, each["end"]), edges, weights=each["bytes"] / BYTES_PER_MB)[0]
         / every
@@ -99,9 +99,9 @@ def calls_on_first_files(window: Window) -> pd.DataFrame:
     The column `line` numbers the files from 0 in the order of their first calls.
     """
     own = calls_of_window(window)
-    in_order = own.at(np.argsort(own["start"], kind="stable"))
+    in_order = own.selected(np.argsort(own["start"], kind="stable"))
     files = list(dict.fromkeys(in_order["file"][in_order["kind"] != KINDS.index(OTHER)].tolist()))[:FIRST_FILES]
-    first_calls = in_order.at(np.flatnonzero(np.isin(in_order["file"], files))[:FIRST_CALLS])
+    first_calls = in_order.selected(np.flatnonzero(np.isin(in_order["file"], files))[:FIRST_CALLS])
     columns = {
         "line": [files.index(file) for file in first_calls["file"].tolist()],
         "file": [window.paths[file] for file in first_calls["file"].tolist()],
@@ -115,7 +115,7 @@ def calls_on_first_files(window: Window) -> pd.DataFrame:
 def read_parts(window: Window) -> pd.DataFrame:
     """Return one row per part of the window that has reads: start (`begin_s`), end (`elapsed_s`) and MB/s read."""
     edges = np.unique([0.0, *_seconds(window, np.array(window.marks, np.int64)), window.wall_s])
-    reads = calls_of_window(window).of("kind", READ)
+    reads = calls_of_window(window).with_words("kind", READ)
     read_mb = np.histogram(_seconds(window, reads["end"]), edges, weights=reads["bytes"])[0] / BYTES_PER_MB
     rows = pd.DataFrame({"begin_s": edges[:-1], "elapsed_s": edges[1:], "read_mb_per_s": read_mb / np.diff(edges)})
     return rows[read_mb > 0].reset_index(drop=True)

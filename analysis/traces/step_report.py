@@ -69,7 +69,7 @@ def _sums(times: CategoryTimes, name: str) -> dict[str, float]:
 
 
 def _uncategorised(runtime: Runtime) -> dict[str, Any]:
-    events = runtime.events.of("kind", UNCATEGORISED)
+    events = runtime.events.with_words("kind", UNCATEGORISED)
     names = Counter(dict(zip(*np.unique(events["name"], return_counts=True), strict=True))).most_common(MOST_NAMED)
     most = {events.words["name"][name]: int(count) for name, count in names}
     return {"events": len(events), "union_s": events.spans.length / NS, "most": most}
@@ -95,12 +95,12 @@ def operations_per_step(runtime: Runtime) -> dict[str, Any]:
     ``computation_s`` is the time in which at least one operation of any kind runs.
     """
     steps, operations = runtime.steps, runtime.operations
-    every, talking = operations.spans, operations.of("kind", COMMUNICATION).spans
+    every, talking = operations.spans, operations.with_words("kind", COMMUNICATION).spans
     return {
         "iteration_s": every.elapsed(steps.start, steps.end) / NS,
         "communication_elapsed_s": talking.elapsed(steps.start, steps.end) / NS,
-        "communication_s": talking.within(steps.start, steps.end) / NS,
-        "computation_s": every.within(steps.start, steps.end) / NS,
+        "communication_s": talking.length_within(steps.start, steps.end) / NS,
+        "computation_s": every.length_within(steps.start, steps.end) / NS,
     }
 
 
@@ -180,7 +180,7 @@ def join_calls(runtime: Runtime, profile: Window) -> dict[str, Any]:
     start, end = own["start"], own["end"]
     marks = np.array([name.startswith(MARKS) for name in runtime.events.words["name"]], bool)
     reads = runtime.of("read")
-    reads = reads.at(~marks[reads["name"]])
+    reads = reads.selected(~marks[reads["name"]])
     line, is_inside = _lines(reads, own["thread"], start, end)
     spent = length_by(line[is_inside], start[is_inside], end[is_inside]) / NS
     whole = length_by(reads["thread"].astype(np.int64), reads["start"], reads["end"]) / NS
@@ -207,7 +207,7 @@ def _lines(reads: Events, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
     order = np.argsort(start, kind="stable")
     sorted_, most = start[order], np.zeros(thread.max(initial=-1) + 1, np.int64)
     best, owner = np.full(len(most), -1), np.full(len(start), -1)
-    for line, own in reads.by("thread"):
+    for line, own in reads.grouped_by("thread"):
         spans = own.spans
         if not len(spans.start):
             continue
@@ -230,7 +230,7 @@ def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
     if len(log.events):
         _meet(runtime, log.events["start"].min() / NS, log.events["end"].max() / NS)
     spans = {name: runtime.of(name).spans for name in CATEGORIES}
-    for code, events in log.events.by("kind"):
+    for code, events in log.events.grouped_by("kind"):
         action = events.spans
         times = {"all": action} | {name: intersection(action, each) for name, each in spans.items()}
         within = {name: each.within(steps.start, steps.end) for name, each in times.items()}

@@ -219,7 +219,7 @@ def find_device(e: Evidence) -> Finding | None:
     if max(e.readers.values()) >= _WORTH * own_rate:  # the rule `find_few_threads` finds this case
         return None
     readers = count_noun(e.threads, "reader")
-    faster = max(e.elsewhere.items(), key=lambda item: item[1][1], default=None)
+    faster = max(e.other_storages.items(), key=lambda item: item[1][1], default=None)
     test, untested = None, _NO_FASTER
     if faster and faster[1][1] >= _WORTH * own_rate:
         name, (storage, rate) = faster

@@ -51,7 +51,9 @@ class Evidence:
     valid: bool = True  # whether the runs are valid; false if the cell has only invalid runs
     readers: Mapping[int, float] = field(default_factory=dict)  # MB/s of small reads, by the number of readers
     sequential: float | None = None  # MB/s of one large file, or the limit of an emulated storage
-    elsewhere: Mapping[str, tuple[Node, float]] = field(default_factory=dict)  # other storages, MB/s of small reads
+    other_storages: Mapping[str, tuple[Node, float]] = field(
+        default_factory=dict
+    )  # other storages, MB/s of small reads
     profile: Mapping[str, float] = field(default_factory=dict)  # counts and times of POSIX calls
     tensorflow: Mapping[str, float] = field(default_factory=dict)  # times of the profiled steps, by dotted keys
     trace: Mapping[str, float] = field(default_factory=dict)  # means of the system trace, in %
@@ -144,9 +146,9 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
         accelerator=str(median_run.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
         valid=any(run["status"] == "valid" for run in runs),
-        readers=peaks.readers(recorded),
-        sequential=peaks.sequential(recorded),
-        elsewhere=peaks.other_storages(recorded),
+        readers=peaks.rates_by_reader_count(recorded),
+        sequential=peaks.sequential_rate(recorded),
+        other_storages=peaks.other_storages(recorded),
         profile=_medians_of_part(runs, "profile", "meta_s"),
         tensorflow=_medians_of_part(runs, "tensorflow", "remedies_s"),
         trace=_trace_means(verdicts.folder.cell(recorded["cell"]["id"]), median_run),

@@ -37,7 +37,7 @@ class Cell:
 def make_cell(point: Point) -> Cell:
     """Return the cell of a composed configuration, with the settings that can change its result."""
     benchmark = registry.benchmark_of(point)
-    settings = benchmark.acting_settings(point)
+    settings = benchmark.effective_settings(point)
     if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
         settings["sync"] = "ring"  # servers without a password are safe on a trusted network
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
@@ -63,7 +63,7 @@ def make_cell(point: Point) -> Cell:
 
 def _readable_name(settings: Settings) -> str:
     """Return the readable part of an id: the settings that users vary most."""
-    words = registry.benchmark_of(settings).words(settings["benchmark"])
+    words = registry.benchmark_of(settings).id_words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     words += [settings["staging"]] if "staging" in settings else []
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p", "nodes": "n"}

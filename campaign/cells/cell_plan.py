@@ -114,7 +114,7 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell
         recorded = record.read_record(path)
         if recorded is None:
             return _make_entry(cell, "planned", None, terms)
-        recorded = verdicts.judged(recorded)
+        recorded = verdicts.judge(recorded)
         allowed = judge.settings_allowing(judge.failed_quiet_checks(recorded["runs"]), conduct["checks"])
         entry = _make_entry(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
         return replace(entry, disturbed=allowed, stamp=stamp)

@@ -62,13 +62,13 @@ class Verdicts:
         all_requests = _requests_of(folder) if requests is None else requests
         self._judge = CampaignJudge(all_requests, self._baselines(), terms, cells)
 
-    def judged(self, recorded: Record) -> Record:
+    def judge(self, recorded: Record) -> Record:
         """Return a record with the verdicts on its runs and its cell.
 
         Raises DamagedRecordError if the record cannot be judged or contradicts itself.
         """
         try:
-            return self._judge.judged(recorded)
+            return self._judge.judge(recorded)
         except UnusableRecordError as error:
             path = self.folder.record(recorded["cell"]["id"])
             raise record.DamagedRecordError(f"{path} is damaged: it {error}", _CURE) from error
@@ -84,7 +84,7 @@ class Verdicts:
         """
         try:
             recorded = record.read_record(path)
-            return recorded and self.judged(recorded), None
+            return recorded and self.judge(recorded), None
         except record.RecordError as error:
             return None, error.message
 
@@ -165,7 +165,7 @@ class Summaries:
         self._entries = self._read()
         self._new: dict[str, Summary] = {}
 
-    def of(self, cell: str) -> Summary | None:
+    def cached_summary(self, cell: str) -> Summary | None:
         """Return the cached summary of a cell's record, or None if the cache has no valid summary."""
         entry = self._entries.get(cell)
         if entry is None or entry.stamp != self._stamps.get(cell) or entry.terms != self._terms_digest(cell):
@@ -183,7 +183,9 @@ class Summaries:
         """
         if len(self._new) < FEWEST_NEW or not all(map(self._is_settled, self._baselines)):
             return
-        valid_entries = {cell: self._entries[cell] for cell in self._stamps if cell in self._entries and self.of(cell)}
+        valid_entries = {
+            cell: self._entries[cell] for cell in self._stamps if cell in self._entries and self.cached_summary(cell)
+        }
         new = {
             cell: _Entry(self._stamps[cell], self._terms_digest(cell), summary)
             for cell, summary in self._new.items()

@@ -99,7 +99,7 @@ def read_one_record(folder: CampaignFolder, name: str) -> Record:
 
 def read_judged_record(verdicts: Verdicts, name: str) -> Record:
     """Return the record of the cell that a name matches, with the verdicts on its runs."""
-    return verdicts.judged(read_one_record(verdicts.folder, name))
+    return verdicts.judge(read_one_record(verdicts.folder, name))
 
 
 def matching_ids(ids: Sequence[str], name: str) -> list[str]:

@@ -167,7 +167,9 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: in
     for target in targets:
         target.baseline_mb_per_s = rates[target.storage]
         sharing = sum(each.storage == target.storage for each in targets)
-        target.size_data(min(most, 2 * max(1, target.by_arithmetic)), plan.folder.root / "feed.json", sharing)
+        target.size_data(
+            min(most, 2 * max(1, target.accelerators_by_bandwidth)), plan.folder.root / "feed.json", sharing
+        )
 
 
 def _describe_costs(target: Target, runs: int) -> str:

@@ -159,7 +159,7 @@ def _make_request(
     """Return a new request with a random token and a time that is later than the times of all earlier requests."""
     last = max((str(request.get("utc", "")) for request in after), default="")
     first = after[0].get("token", "") if after else ""
-    return CampaignCall(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
+    return CampaignCall(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first_token=first)
 
 
 def _time_after(last: str) -> str:

@@ -49,7 +49,9 @@ def main(argv: list[str]) -> int:
     )
     plan, outcomes, code = _measured(program, options, overrides)
     counts = options.dry_run or any(stopping.measured_runs(recorded, "valid") for recorded in _records(plan))
-    profiled, failed = _campaign(program.profiled(overrides), options) if options.profile and counts else (None, 0)
+    profiled, failed = (
+        _campaign(program.profiling_arguments(overrides), options) if options.profile and counts else (None, 0)
+    )
     if options.dry_run:
         if options.json:
             console.show_json(run.plan_as_json(plan, *([profiled] if profiled else [])))
@@ -86,7 +88,7 @@ def _measured(
     """
     runs = options.runs
     while True:
-        plan, code = _campaign(program.grid(runs, overrides), options)
+        plan, code = _campaign(program.campaign_arguments(runs, overrides), options)
         if options.dry_run or options.cold:
             return plan, [], code
         outcomes = stall_answer.compare_cells(
@@ -173,7 +175,7 @@ def _share(text: str) -> float:
 def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides: Sequence[str]) -> MeasuredProgram:
     """Return the program with its data: the data that the user names, or else the data found in a first run."""
     paths = options.data
-    (point, *_) = collect_points(program.grid(options.runs, overrides)) or ({},)
+    (point, *_) = collect_points(program.campaign_arguments(options.runs, overrides)) or ({},)
     campaign_dir = folder.resolve_campaign_folder(point["campaign_dir"])
     if around := next((path for path in paths if campaign_dir.is_relative_to(path)), None):
         raise UsageError(
@@ -189,7 +191,7 @@ def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides:
     limit_s = float(point["run_timeout_s"])
     data_files = files_below(paths) if paths else find_data(point, limit_s, sure=options.yes)
     data, listed = write_list(data_files, campaign_dir.with_name(f"{campaign_dir.name}.files"))
-    return replace(program, data=data, listed=listed)
+    return replace(program, data=data, list_file=listed)
 
 
 def _campaign(words: Sequence[str], options: argparse.Namespace) -> tuple[Plan, int]:

@@ -38,7 +38,7 @@ class WorkerState:
 
     phase: Phase
     wait: Wait | None = None  # the reason why a queued worker waits
-    where: str = ""  # node name or job id; empty if unknown
+    node_or_job: str = ""  # node name or job id; empty if unknown
     end: WorkerEnd | None = None  # how the worker ended; None while it has not ended
 
 
@@ -49,13 +49,13 @@ def ended_state(batch: Batch, index: int, end: WorkerEnd, where: str = "") -> Wo
     """Return the state of a worker that has ended, with its error message or the last line of its log."""
     if end["code"] == JobEnd.COMPLETED:
         pass
-    elif fault := batch.fault(index):
+    elif fault := batch.worker_error(index):
         end = {"code": JobEnd.ERROR, "words": fault["message"], "cure": fault["hint"]}
     elif (
         end["code"] == JobEnd.LOST and index in batch.cancelled_workers()
     ):  # Slurm immediately forgets a cancelled job that never started
         end = {"code": JobEnd.CANCELLED, "by": _CANCEL}
-    elif end["code"] not in INTERRUPTING and (words := batch.last_words(index)):
+    elif end["code"] not in INTERRUPTING and (words := batch.last_log_line(index)):
         end = {**end, "words": words}
     return WorkerState(Phase.ENDED, None, where, end)
 

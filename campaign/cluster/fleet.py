@@ -105,7 +105,7 @@ class Fleet:
         """Mark workers as ended, because their records show that all their cells are finished."""
         for key in self.open.intersection(keys):
             self.open.discard(key)
-            self.states[key] = WorkerState(Phase.ENDED, None, self.states[key].where, {"code": JobEnd.COMPLETED})
+            self.states[key] = WorkerState(Phase.ENDED, None, self.states[key].node_or_job, {"code": JobEnd.COMPLETED})
 
     @property
     def _is_question_due(self) -> bool:
@@ -135,7 +135,7 @@ class Fleet:
                 )
             else:
                 self.open.discard(key)
-                self.states[key] = ended_state(self.batch(key), key[1], task.end(), self.states[key].where)
+                self.states[key] = ended_state(self.batch(key), key[1], task.end(), self.states[key].node_or_job)
 
 
 def open_fleet(folder: CampaignFolder, facts: client.SlurmConfig | None = None) -> Fleet:

@@ -166,7 +166,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
 
     If the worker wrote an error file, raise the error that the file describes.
     """
-    fault = batch.fault(0)
+    fault = batch.worker_error(0)
     if fault:
         error_class = NotQuietError if fault.get("not_quiet") else EnvironmentFaultError
         raise error_class(fault["message"], fault["hint"])
@@ -180,7 +180,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
             )
         unfinished = count_noun(len(follower.cells) - follower.cells_over, "unfinished cell")
         raise WorkerLostError(
-            f"the worker ended with {unfinished}: {batch.last_words(0) or 'its log is empty'}",
+            f"the worker ended with {unfinished}: {batch.last_log_line(0) or 'its log is empty'}",
             f"the logs of the worker are in {batch.folder}; repeat the command to run the unfinished cells",
         )
 

@@ -67,7 +67,7 @@ class DataPlan:
     site: Site | None  # None on a workstation, that is without Slurm
 
     @property
-    def by_job(self) -> set[str]:
+    def cells_with_data_by_job(self) -> set[str]:
         """Return the ids of the cells whose data a Slurm job makes.
 
         A job makes the data if the site does not allow its login node to make so many bytes.
@@ -81,7 +81,7 @@ class DataPlan:
     @property
     def needs_consent(self) -> bool:
         """Return whether the user must agree to a job that makes data."""
-        return bool(self.by_job) and self.site is not None and self.site["make_data"] == "ask"
+        return bool(self.cells_with_data_by_job) and self.site is not None and self.site["make_data"] == "ask"
 
     def require_room(self) -> None:
         """Raise EnvironmentFaultError if a data set does not fit on its storage."""
@@ -98,7 +98,9 @@ class DataPlan:
             data_set.bytes, _UNITS_BYTES
         )
         no_room = f"; IT DOES NOT FIT: {data_set.no_room}" if data_set.no_room else ""
-        return f"to make: {data_set.what}: {amount}, {data_set.place}, {self._describe_making(data_set)}{no_room}"
+        return (
+            f"to make: {data_set.description}: {amount}, {data_set.place}, {self._describe_making(data_set)}{no_room}"
+        )
 
     def _describe_making(self, data_set: MissingData) -> str:
         if self.site is None:
@@ -106,7 +108,7 @@ class DataPlan:
             return f"in about {_format_amount(data_set.processor_s / cores, _UNITS_S)}"
         if not data_set.shared:
             return "by each node that reads the data set, unless the node has the data set already"
-        if data_set.cells <= self.by_job:
+        if data_set.cells <= self.cells_with_data_by_job:
             seconds = _format_amount(data_set.processor_s, _UNITS_S)
             return f"by a job before the other jobs, in about {seconds} of processor time"
         processes = min(self.site["login_processes"], data_set.files)

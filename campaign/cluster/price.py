@@ -119,7 +119,7 @@ def price_arrays(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     data_h = sum(array.node_hours for array in arrays if array.makes_data)
     workers = [Follower.of_entries(folder, task, conduct) for array in measuring for task in array.tasks]
     # Arrays of the same storage run one after the other, so only the first array of each storage counts.
-    at_once = sum(array.at_once for array in measuring if array.after is None)
+    at_once = sum(array.at_once for array in measuring if array.previous_array is None)
     times = expect_times(workers, RunTimes(folder), at_once)
     return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more_nodes, data_h)
 

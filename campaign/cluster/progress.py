@@ -137,7 +137,7 @@ class Follower:
         own_runs = [run for run in recorded["runs"] if run.get("token") == self.token]
         ended_runs, judged = [run for run in own_runs if run["status"] != "running"], recorded
         if len(ended_runs) > self._reported[cell] or recorded["status"] != "running":
-            judged = Verdicts(self.folder, self.terms).judged(recorded)
+            judged = Verdicts(self.folder, self.terms).judge(recorded)
             ended_runs = [
                 run for run in judged["runs"] if run.get("token") == self.token and run["status"] != "running"
             ]
@@ -156,7 +156,7 @@ class Follower:
         self._begun.add(cell)
         return news
 
-    def states_of_left(self, worker: WorkerState) -> Counter[CellState]:
+    def count_unfinished(self, worker: WorkerState) -> Counter[CellState]:
         """Count the unfinished cells by state; `worker` is the state of the worker."""
         states: Counter[CellState] = Counter()
         shares = [share for share in self.cells if share.cell not in self._over]
@@ -210,11 +210,11 @@ class WatchedWorkers:
             if key not in self._closed and worker.phase != Phase.QUEUED:
                 news += follower.read_news()
                 if worker.phase == Phase.ENDED or follower.is_finished:
-                    self._closed[key] = follower.states_of_left(worker)
+                    self._closed[key] = follower.count_unfinished(worker)
             counts.update(follower.outcomes)
-            counts.update(self._closed[key] if key in self._closed else follower.states_of_left(worker))
+            counts.update(self._closed[key] if key in self._closed else follower.count_unfinished(worker))
             if follower.current and worker.phase in (Phase.RUNNING, Phase.UNKNOWN):
-                running.append((*follower.current, worker.where))
+                running.append((*follower.current, worker.node_or_job))
             elif worker.phase == Phase.RUNNING and follower.waits_for:
                 waits.append(follower.waits_for)
             elif worker.phase in (Phase.QUEUED, Phase.UNKNOWN) and not follower.is_finished:

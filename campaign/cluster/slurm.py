@@ -244,7 +244,9 @@ class _Submission:
 
     @cached_property
     def arrays(self) -> list[Array]:
-        return list(submission.make_arrays(self.todo, self.request, self.facts.tasks_at_most, self.data.by_job))
+        return list(
+            submission.make_arrays(self.todo, self.request, self.facts.tasks_at_most, self.data.cells_with_data_by_job)
+        )
 
     @cached_property
     def price(self) -> Price:
@@ -281,7 +283,7 @@ class _Submission:
 
         Raise the refusal of the first array, and return the refusal of a later array. Return None without a refusal.
         """
-        request, by_job = self.request, self.data.by_job
+        request, by_job = self.request, self.data.cells_with_data_by_job
         if not self.facts.text and scheduler.list_tasks([request.token]) is None:
             raise SchedulerError(
                 "the scheduler does not answer: nothing was submitted",

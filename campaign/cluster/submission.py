@@ -78,8 +78,8 @@ class Array:
     tasks: Sequence[Sequence[PlannedCell]]  # the cells of each worker
     first: int  # position of this array's first cell in the shuffled order of the storage's cells
     # The array that must end before this array starts, because one array cannot hold all cells of the storage.
-    after: Array | None
-    data: Array | None = None  # the array that makes the data for this array; None if no job makes data
+    previous_array: Array | None
+    data_array: Array | None = None  # the array that makes the data for this array; None if no job makes data
     makes_data: bool = False  # whether this array makes the data of its cells; then other arrays run the cells
 
     @property
@@ -222,14 +222,14 @@ class Array:
     def _additional_parameters(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster, access = self._cluster, self.access
         licenses = [cluster["licenses"], access["license"] if access["exclusive"] == "license" else None]
-        earlier_arrays = ((self.after, "afterany"), (self.data, "afterok"))
+        earlier_arrays = ((self.previous_array, "afterany"), (self.data_array, "afterok"))
         dependencies = [
             cluster["dependency"],
             "singleton" if access["exclusive"] == "singleton" else None,
             *(f"{when}:{job_id}" for array, when in earlier_arrays if array and (job_id := job_ids.get(array.folder))),
         ]
         options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
-        if self.data:
+        if self.data_array:
             # If the job that makes the data fails, the jobs that need the data would otherwise wait for ever.
             options["kill-on-invalid-dep"] = "yes"
         for key, parts in (("licenses", licenses), ("dependency", dependencies)):

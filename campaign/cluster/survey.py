@@ -48,7 +48,7 @@ def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOf
     summaries = Summaries(folder, campaign["requests"])  # must be created before the first record is read
     verdicts, batches = Verdicts(folder, requests=campaign["requests"]), read_batches(folder)
     last_worker, has_local_worker = last_workers(batches), folder.is_worker_running()
-    records = {cell: summaries.of(cell) or _summarise_record(verdicts, cell, summaries) for cell in cells}
+    records = {cell: summaries.cached_summary(cell) or _summarise_record(verdicts, cell, summaries) for cell in cells}
     summaries.save()
     owners = _find_worker_states(
         batches, _owners_of_cells(batches, last_worker, records), has_local_worker=has_local_worker
@@ -112,7 +112,7 @@ def _find_worker_states(
         elif has_local_worker is not False and batch.folder == local_folders[-1]:
             # At most one worker runs on this machine, so the running worker is the worker of the last batch.
             owner.state = WorkerState(Phase.RUNNING if has_local_worker else Phase.UNKNOWN)
-        elif owner.has_begun or batch.fault(index):  # a worker without a record or an error may start soon
+        elif owner.has_begun or batch.worker_error(index):  # a worker without a record or an error may start soon
             owner.state = ended_state(batch, index, {"code": JobEnd.GONE})
     if unknown:
         workers = fleet.Fleet(batches, client.read_slurm_config())
@@ -145,7 +145,7 @@ def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState |
         "reason": reason,
         "valid": summary.valid,
         "measured": summary.measured,
-        "where": worker.where if worker and runs_now and status == CellState.RUNNING else None,
+        "where": worker.node_or_job if worker and runs_now and status == CellState.RUNNING else None,
         "emulated": list(summary.emulated),
         "end": end,
     }

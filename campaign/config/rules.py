@@ -173,7 +173,7 @@ def _check_benchmark(values: Flat, point: Point) -> None:
         raise UsageError(
             f"nodes={values['nodes']}: benchmark={name} runs on one node", f"benchmark={' or '.join(benchmark_names)}"
         )
-    if refusal := benchmark.refusal(values):
+    if refusal := benchmark.settings_error(values):
         raise UsageError(*refusal)
 
 

@@ -33,7 +33,7 @@ class Answer:
     # If the storage cannot supply even one accelerator: a longer step with which it can supply one accelerator.
     fed_step_s: float | None = None
     starved_step_s: float | None = None  # a shorter step with which the storage still cannot supply one accelerator
-    beyond: str = ""  # remark on larger numbers of accelerators: an odd result, or why no larger number was tried
+    remark: str = ""  # remark on larger numbers of accelerators: an odd result, or why no larger number was tried
 
     @property
     def share(self) -> float | None:
@@ -46,7 +46,7 @@ class Answer:
         target, what = self.target, accelerator_label(self.target.name, self.target.point["nodes"])
         if self.share is None:
             line = feed_sentence(target.storage, what, self.edge, target.outcomes, target.minimum)
-            return f"{line}; {self.beyond}" if self.beyond and self.edge.not_fed is None else line
+            return f"{line}; {self.remark}" if self.remark and self.edge.not_fed is None else line
         steps = [f"{step_s:.4g} s ({self._worst_of_one(step_s)})" for step_s in (self.fed_step_s, self.starved_step_s)]
         return f"{target.storage} feeds {self.share:.2g} of one {what}: with steps of {steps[0]}, not of {steps[1]}"
 
@@ -55,12 +55,12 @@ class Answer:
         return self.target.outcomes[Setup(1, step_s=None if is_defined else step_s)].worst_in_words
 
     @property
-    def looser(self) -> list[str]:
+    def looser_checks(self) -> list[str]:
         """Return the checks with looser limits than the site's, each with both limits.
 
         With such a check, runs that other programs disturbed may have counted as valid.
         """
-        return [*dict.fromkeys(check for outcome in self.target.outcomes.values() for check in outcome.looser)]
+        return [*dict.fromkeys(check for outcome in self.target.outcomes.values() for check in outcome.looser_checks)]
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as plain values, as ``feed --json`` prints it."""
@@ -73,8 +73,8 @@ class Answer:
             "feeds_at_least": edge.fed,
             "not": edge.not_fed,
             "client_at_most": edge.client,
-            "meets_size_rule": target.size_rule(edge.fed)[0],
-            "looser_checks": self.looser,
+            "meets_size_rule": target.check_size_rule(edge.fed)[0],
+            "looser_checks": self.looser_checks,
             "demand_mb_per_s": target.demand_mb_per_s,
             "baseline_mb_per_s": target.baseline_mb_per_s,
             "probes": [
@@ -103,16 +103,16 @@ def find_answer(target: Target, runs: int, most: int) -> Answer:
     def is_fed(number: int, runs: int = 1, step_s: float | None = None) -> bool:
         return target.probe(Setup(number, step_s=step_s), runs).worst >= target.minimum
 
-    low, high = bracket_number(target.by_arithmetic, is_fed, most)
+    low, high = bracket_number(target.accelerators_by_bandwidth, is_fed, most)
     low, high = confirm_edge(low, high, lambda number: is_fed(number, runs), most)
     if (client := _client_limit(target, high or low)) is not None:
         return Answer(target, FeedLimit(min(low, client), high, client))
     if high is None:
-        return Answer(target, FeedLimit(low), beyond=f"{allows} no more")
+        return Answer(target, FeedLimit(low), remark=f"{allows} no more")
     if low:
         odd = 2 * low > high and 2 * low <= most and is_fed(2 * low)
         beyond = f"{2 * low} are fed in one run, though {high} are not" if odd else ""
-        return Answer(target, FeedLimit(low, high), beyond=beyond)
+        return Answer(target, FeedLimit(low, high), remark=beyond)
     step_s, au = target.accelerator["step_s"], target.outcomes[Setup(1)].worst / 100
     steps_s = bracket_step(step_s, au, target.minimum / 100, lambda step_s: is_fed(1, runs, step_s))
     return Answer(target, FeedLimit(0, 1), *steps_s)
@@ -136,7 +136,7 @@ def lines_of_answer(answer: Answer) -> list[str]:
     target = answer.target
     order = sorted(target.outcomes.items(), key=lambda each: (each[0].kind, each[0].step_s or 0, each[0].accelerators))
     lines = console.format_table([_HEADS, *(_row(target, *probe) for probe in order)], right=range(2, 11))
-    met, rule = target.size_rule(answer.edge.fed)
+    met, rule = target.check_size_rule(answer.edge.fed)
     gives = f"one file, end to end: {target.baseline_mb_per_s:.4g} MB/s"
     arithmetic = f"{gives}; one {target.name} needs {target.demand_mb_per_s:.4g} MB/s: by arithmetic"
     notes = [
@@ -146,10 +146,10 @@ def lines_of_answer(answer: Answer) -> list[str]:
         f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
-        *([answer.beyond] if answer.beyond and answer.edge.not_fed else []),
+        *([answer.remark] if answer.remark and answer.edge.not_fed else []),
     ]
     others = "judged by looser checks, so the load of other programs may be the limit: "
-    looser = [others + ", ".join(answer.looser)] if answer.looser else []
+    looser = [others + ", ".join(answer.looser_checks)] if answer.looser_checks else []
     return [f"{answer.line}  [{NOT_MLPERF}]", *looser, "", *lines, *notes]
 
 

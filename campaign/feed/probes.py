@@ -40,7 +40,9 @@ class Target:
 
     point: Point
     words: Sequence[str]  # arguments of a campaign with benchmark=feed
-    apart: str = ""  # settings that distinguish it from other targets with the same storage and accelerator
+    distinguishing_settings: str = (
+        ""  # settings that distinguish it from other targets with the same storage and accelerator
+    )
     baseline_mb_per_s: float = 0.0
     outcomes: dict[Setup, Outcome] = field(default_factory=dict)
     plans: dict[Setup, Plan] = field(default_factory=dict)
@@ -48,7 +50,9 @@ class Target:
     @property
     def name(self) -> str:
         """Return the name of the accelerator, with the settings that distinguish this target from other targets."""
-        return str(self.point["accelerator"]["name"]) + (f" ({self.apart})" if self.apart else "")
+        return str(self.point["accelerator"]["name"]) + (
+            f" ({self.distinguishing_settings})" if self.distinguishing_settings else ""
+        )
 
     @property
     def storage(self) -> str:
@@ -84,7 +88,7 @@ class Target:
         return int(own["files"] * own["samples_per_file"] * own["sample_bytes"])
 
     @property
-    def by_arithmetic(self) -> int:
+    def accelerators_by_bandwidth(self) -> int:
         """Return for how many accelerators per node the measured MB/s of the baseline suffice."""
         return int(self.baseline_mb_per_s * self.point["nodes"] / self.demand_mb_per_s)
 
@@ -117,7 +121,7 @@ class Target:
         batches = own["files"] * own["samples_per_file"] // self.accelerator["batch"] // self.point["nodes"]
         return int(batches // min(LEAST_STEPS, self.steps))
 
-    def size_rule(self, accelerators: int) -> tuple[bool, str]:
+    def check_size_rule(self, accelerators: int) -> tuple[bool, str]:
         """Return whether the data are as large as MLPerf Storage demands for `accelerators`, and an explanation."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         nodes, own = self.point["nodes"], self.accelerator

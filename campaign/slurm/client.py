@@ -248,7 +248,7 @@ class SlurmConfig:
         return Path(self._values.get("JobCompLoc", "/var/log/slurm_jobcomp.log"))
 
     @property
-    def remembers_s(self) -> int:
+    def min_job_age_s(self) -> int:
         """Return how many seconds the controller still lists an ended job (``MinJobAge``, by default 300)."""
         return int(self._values.get("MinJobAge", "300").partition(" ")[0])
 

@@ -54,7 +54,7 @@ class ReadCost:
     seek_s: float
     byte_s: float
 
-    def of(self, seeks: Floats, sizes: Floats) -> Floats:
+    def seconds(self, seeks: Floats, sizes: Floats) -> Floats:
         """Return the seconds of each file from its number of seeks and its size in bytes."""
         return self.seek_s * seeks + self.byte_s * sizes
 
@@ -104,10 +104,10 @@ class SlowStorageCost:
         """
         total = float(self.seconds.sum())
         unmoved_s = float(self.seconds[~moved].sum())
-        moved_s = float(fast_cost.of(self.seeks[moved], self.sizes[moved]).sum())
+        moved_s = float(fast_cost.seconds(self.seeks[moved], self.sizes[moved]).sum())
         if single_reader_cost is None:
             return (unmoved_s + moved_s) / total
-        faster = float(single_reader_cost.of(self.seeks, self.sizes).sum()) / total
+        faster = float(single_reader_cost.seconds(self.seeks, self.sizes).sum()) / total
         power = min(1.0, max(0.0, float(np.log(faster) / np.log(self.calls_at_once)) / _PARALLEL))
         return float((max(unmoved_s, moved_s) / total) ** (1 - power) * parallel**power)
 
@@ -119,7 +119,7 @@ class SlowStorageCost:
         if self.waits is None:
             return 1.0
         indices = np.random.default_rng(_SEED).integers(self.waits.size, size=_SIMULATED)
-        waits_after = np.where(moved, fast_cost.of(self.seeks, self.sizes), self.waits).flat[indices]
+        waits_after = np.where(moved, fast_cost.seconds(self.seeks, self.sizes), self.waits).flat[indices]
         waits = self.waits.flat[indices]
         window = 1
         while waits.sum() / (before_s := _taken_s(waits, window)) < self.calls_at_once and window < _WIDEST:
@@ -146,7 +146,7 @@ def slow_storage_cost(observed: ObservedRuns) -> SlowStorageCost:
         parts = zip(*(_groups(run, observed.calls_at_once) for run in runs), strict=True)
         seeks_of_rows, bytes_of_rows, seconds = (np.concatenate(part) for part in parts)
         cost = fit_cost(seeks_of_rows, bytes_of_rows, seconds)
-        seconds = cost.of(seeks, sizes)
+        seconds = cost.seconds(seeks, sizes)
         seconds *= np.mean([run.in_calls_s for run in runs]) / seconds.sum()
         waits = np.array([run.spent_s for run in runs])
         return SlowStorageCost(cost, seconds, seeks, sizes, observed.calls_at_once, waits)
@@ -155,7 +155,7 @@ def slow_storage_cost(observed: ObservedRuns) -> SlowStorageCost:
         np.concatenate([getattr(run, key) for run in runs]) for key in ("seeks", "bytes_read")
     )
     cost = fit_cost(seeks_of_rows, bytes_of_rows, spent_s.ravel())
-    residual_s = spent_s - [cost.of(run.seeks, run.bytes_read) for run in runs]
+    residual_s = spent_s - [cost.seconds(run.seeks, run.bytes_read) for run in runs]
     return SlowStorageCost(
         cost, (spent_s - residual_s).mean(axis=0) + _repeated(residual_s) * residual_s.mean(axis=0), seeks, sizes
     )

@@ -80,7 +80,7 @@ def make_plan(observed: ObservedRuns, root: Path, capacity_bytes: int) -> Stagin
         )
     fast = cost.measure_costs_of_probe_files(copies_root(root), size[movable])
     single_reader = _single_reader_costs(observed, movable)
-    saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
+    saved_s = np.where(movable, slow.seconds - fast[0].seconds(slow.seeks, slow.sizes), 0.0)
     rules = {}
     for rule in RULES:
         moved = movable if rule == "all" else _select_files(rule, size, saved_s, capacity_bytes)

@@ -44,11 +44,11 @@ class MeasuredProgram:
 
     argv: Sequence[str]
     data: Path  # a folder or a file
-    listed: Path | None  # file with a list of the data files in `data`; None if all files in `data` are data
-    begins: str | None  # regular expression of the output line at which the timed part begins
+    list_file: Path | None  # file with a list of the data files in `data`; None if all files in `data` are data
+    start_pattern: str | None  # regular expression of the output line at which the timed part begins
     cold: bool  # whether there are only cold runs
 
-    def grid(self, runs: int, overrides: Sequence[str]) -> list[str]:
+    def campaign_arguments(self, runs: int, overrides: Sequence[str]) -> list[str]:
         """Return the arguments of the campaign, with `runs` measured runs for each state of the page cache.
 
         `overrides` are the user's own arguments, which take precedence.
@@ -56,10 +56,10 @@ class MeasuredProgram:
         words = {
             "benchmark": "command",
             "benchmark.argv": f"[{','.join(map(quote_literally, self.argv))}]",
-            **({"benchmark.begins": quote_literally(self.begins)} if self.begins else {}),
+            **({"benchmark.begins": quote_literally(self.start_pattern)} if self.start_pattern else {}),
             "dataset": "folder",
             "dataset.path": quote_literally(str(self.data)),
-            **({"dataset.list": quote_literally(str(self.listed))} if self.listed else {}),
+            **({"dataset.list": quote_literally(str(self.list_file))} if self.list_file else {}),
             "cache": COLD if self.cold else f"{COLD},{WARM}",
             "in_turn": "true",
             "warmup_runs": "1",
@@ -69,14 +69,14 @@ class MeasuredProgram:
         keys = {word.partition("=")[0] for word in overrides}
         return [*(f"{key}={value}" for key, value in words.items() if key not in keys), *overrides]
 
-    def profiled(self, overrides: Sequence[str]) -> list[str]:
+    def profiling_arguments(self, overrides: Sequence[str]) -> list[str]:
         """Return the arguments for one cold run that counts POSIX calls.
 
         This run is a separate cell, because the hooks that count calls cost time.
         """
         fixed = ("cache=cold", "runs=1", "warmup_runs=0", "profile.posix=counters")
         keys = {word.partition("=")[0] for word in fixed}
-        return self.grid(1, [*(word for word in overrides if word.partition("=")[0] not in keys), *fixed])
+        return self.campaign_arguments(1, [*(word for word in overrides if word.partition("=")[0] not in keys), *fixed])
 
 
 def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
@@ -122,7 +122,7 @@ def _run_with_hooks(settings: Settings, folder: Path, limit_s: float) -> None:
     with closing(user_program.ProgramRun(benchmark, values, limit_s, folder / "mark", **hooks)) as program:
         try:
             program.run()
-            program.require_well()
+            program.raise_failure()
         except ProgramError as error:
             raise CampaignError(
                 f"the first run of the program failed: {error.message}", "see the output of the program above"

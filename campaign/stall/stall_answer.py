@@ -49,16 +49,16 @@ class ColdWarmComparison:
     cold: CacheMedians | None
     warm: CacheMedians | None
     whole: MedianDifference | None
-    marked: MedianDifference | None  # difference of the timed part
+    timed_part: MedianDifference | None  # difference of the timed part
     data_bytes: int
     first_read_bytes: float | None  # bytes of the data that a cold run reads from the disk; None if unknown
-    rest: Bottleneck | None = None  # what bounds the warm runs
+    warm_bound: Bottleneck | None = None  # what bounds the warm runs
     why_not: str = ""  # why the cold runs, or else the warm runs, are too few valid runs; empty if both suffice
 
     @property
     def deciding(self) -> MedianDifference | None:
         """The difference of the timed part if a part is marked, else the difference of the whole runtime."""
-        return self.marked or self.whole
+        return self.timed_part or self.whole
 
     @property
     def costs(self) -> bool:
@@ -71,7 +71,7 @@ class ColdWarmComparison:
         for name in ("whole", "marked"):
             if (change := getattr(self, name)) is not None:
                 values[name] |= {"seconds": change.seconds, "share": change.share, "decided": change.decided}
-        return values | {"rest": self.rest and self.rest.as_json}
+        return values | {"rest": self.warm_bound and self.warm_bound.as_json}
 
 
 def compare_records(
@@ -79,7 +79,7 @@ def compare_records(
 ) -> ColdWarmComparison:
     """Compare the judged records of the cold and the warm cell, each None if there is no record.
 
-    `rest` is what bounds the warm runs.
+    `warm_bound` is what bounds the warm runs.
     """
     pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
@@ -148,9 +148,9 @@ def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
     """Return the sentences that say what the numbers of a comparison mean."""
     if not outcome.whole or not outcome.cold or not outcome.warm:
         return ["too few valid pairs of a cold and a warm run for an answer", *filter(None, [outcome.why_not])]
-    sentences = [f"{_cost(outcome.whole, 'the runtime')}; {_rest(outcome.rest)}"]
-    if outcome.marked:
-        sentences.append(f"in the timed part: {_cost(outcome.marked, 'this part')}")
+    sentences = [f"{_cost(outcome.whole, 'the runtime')}; {_rest(outcome.warm_bound)}"]
+    if outcome.timed_part:
+        sentences.append(f"in the timed part: {_cost(outcome.timed_part, 'this part')}")
     if outcome.first_read_bytes is not None and outcome.data_bytes:
         read_mb, data_mb = outcome.first_read_bytes / _MB, outcome.data_bytes / _MB
         first_read = f"{read_mb:.0f} of {data_mb:.0f} MB of the data were read from the disk once"

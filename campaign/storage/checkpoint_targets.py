@@ -141,7 +141,7 @@ def leftover_objects(recorded: Sequence[Record], campaign: str) -> Iterator[str]
     for root, records in records_by_root.items():
         address = address_below(root, FOLDER, campaign)
         try:
-            listed = Client({**storage_of(address), **IMPATIENT}).listed()
+            listed = Client({**storage_of(address), **IMPATIENT}).list_objects()
             objects_by_cell = Counter(stored.key.partition("/")[0] for stored in listed)
         except JobError as error:
             yield f"warning: cannot list the snapshots of interrupted runs in {address}: {error}"

@@ -190,7 +190,7 @@ _KINDS = (
 class MissingData:
     """A missing data set or file: its size, its future path, and the cells that need it."""
 
-    what: str  # a phrase for messages, for example ``data set demo``
+    description: str  # a phrase for messages, for example ``data set demo``
     place: str  # path or address
     files: int
     bytes: int
@@ -211,7 +211,7 @@ def missing_data(entries: Sequence[PlannedCell]) -> list[MissingData]:
         key = datasets.data_key(entry.cell.settings)
         if key not in missing_by_key:
             missing_by_key[key] = [
-                all_missing.setdefault((data.what, data.place), data) for data in _missing_data(entry.cell)
+                all_missing.setdefault((data.description, data.place), data) for data in _missing_data(entry.cell)
             ]
         for data in missing_by_key[key]:
             data.cells.add(entry.cell.id)

@@ -101,7 +101,7 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
     manifest_folder = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
     if spec is None:
         kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := dataset.get("hdf5")) else {}
-        manifest_of_objects = _listing(client.listed(below), below, client.url_of(below), kind)
+        manifest_of_objects = _listing(client.list_objects(below), below, client.url_of(below), kind)
     else:
         title = f"making dataset {dataset['name']}"
 

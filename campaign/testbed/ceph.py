@@ -196,7 +196,7 @@ class Ceph:
             return True
         return False
 
-    def tell(self, *words: object, program: str = "ceph") -> str:
+    def run_command(self, *words: object, program: str = "ceph") -> str:
         """Run a command of ``ceph`` or ``radosgw-admin``, and return its output."""
         process = programs.run_program(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
         if process.returncode:
@@ -222,7 +222,7 @@ class Ceph:
         """Make a gateway user without access to other users' buckets; return the user's environment variables."""
         # Ceph makes the keys, so the keys do not appear in a command line, which all users can read.
         words = ("user", "create", "--uid", name, "--display-name", name)
-        (keys,) = json.loads(self.tell(*words, program="radosgw-admin"))["keys"]
+        (keys,) = json.loads(self.run_command(*words, program="radosgw-admin"))["keys"]
         return {"AWS_ACCESS_KEY_ID": keys["access_key"], "AWS_SECRET_ACCESS_KEY": keys["secret_key"]}
 
     def make_bucket(self) -> None:
@@ -232,7 +232,7 @@ class Ceph:
         address = obstore.sign(self._store(), "PUT", "", timedelta(seconds=_CALL_S))
         _DIRECT.open(urllib.request.Request(address, method="PUT"), timeout=_CALL_S).close()  # noqa: S310 - own gateway
 
-    def room(self) -> BucketSpace | None:
+    def bucket_space(self) -> BucketSpace | None:
         """Return the used and allowed bytes of the bucket.
 
         Return None if this user cannot read the credentials, or if the gateway does not answer.

@@ -229,7 +229,7 @@ def store_state(folder: Path) -> Node | None:
     if not (facts := gateway.facts):
         return None
     is_up = facts["made"] and gateway.answers()
-    room = gateway.room() if is_up else None
+    room = gateway.bucket_space() if is_up else None
     return {
         "state": "up" if is_up else "down",
         "endpoint": gateway.endpoint,

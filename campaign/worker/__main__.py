@@ -110,7 +110,7 @@ class Worker:
         try:
             item_with_data = session.make_missing_data(self.folder, item)
             if self.leader and item["dataset"] is None and not item["access"]["shared"]:
-                self.leader.gather()
+                self.leader.wait_for_ranks()
                 self.leader.make_data(item, item_with_data["dataset"])
             return (yield from self._run_session(item_with_data))
         except UsageError as error:  # only this cell cannot run; the worker continues with the next cell
@@ -150,7 +150,7 @@ class Worker:
     def _judge_last_run(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
         """Return the last run with its verdict; if its benchmark left out metrics, mark the run as failed."""
         try:
-            return verdicts.judged(recorded)["runs"][-1]
+            return verdicts.judge(recorded)["runs"][-1]
         except record.DamagedRecordError as error:
             words = f"the record {error.__cause__}"
             run["status"], run["end"] = "failed", {"code": RunEnd.ODD_METRICS, "words": words}
@@ -169,7 +169,7 @@ class Worker:
         recorded["provenance"]["finished_utc"] = utc_now()
         recorded["status"], recorded["waits_for"] = "ended", None
         self._save_record(recorded)
-        return Verdicts(self.folder, recorded["terms"]).judged(recorded)["status"] == "done"
+        return Verdicts(self.folder, recorded["terms"]).judge(recorded)["status"] == "done"
 
     def _run_once(self, recorded: Record, next_run: session.NextRun, item: WorkItem) -> Run:
         """Wait for the locks of the storages, record that the run begins, and do the run."""
@@ -205,7 +205,7 @@ class Worker:
         """Return a context that locks the storages of the job's other nodes, if each node has its own storage."""
         if self.leader is None:
             return nullcontext()
-        self.leader.gather()
+        self.leader.wait_for_ranks()
         return nullcontext() if method != "lock" or item["access"]["shared"] else self.leader.hold_storages(lock)
 
     def _refusal(self, run: Run, item: WorkItem, proof: locks.LockProof) -> End | None:

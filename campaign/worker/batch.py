@@ -85,13 +85,13 @@ class Batch:
         """Return the path of the batch script for sbatch."""
         return self.folder / "job.sh"
 
-    def fault(self, index: int) -> WorkerFault | None:
+    def worker_error(self, index: int) -> WorkerFault | None:
         """Return the error that ended a worker, or None if the worker wrote no error file."""
         with suppress(OSError, ValueError):
             return reading.read_json(self.work_list(index).with_suffix(".error.json"), WorkerFault)
         return None
 
-    def last_words(self, index: int) -> str:
+    def last_log_line(self, index: int) -> str:
         """Return the last line of a worker's log and the path of the log, or an empty text without a log.
 
         Lines that Slurm has written are skipped.
@@ -182,12 +182,12 @@ class CampaignCall:
     utc: str  # time of the call; if two workers have the same cell, the worker of the later call runs it
     words: Sequence[str]  # the overrides as the user typed them
     attempt: int = 0  # number of the retry (``retries``)
-    first: str = ""  # token of the campaign's first call; empty if this is the first call
+    first_token: str = ""  # token of the campaign's first call; empty if this is the first call
 
     @property
     def campaign_id(self) -> str:
         """Return the unique id of this campaign, which its snapshots in a bucket need."""
-        return checkpoint_targets.campaign_id(self.folder, self.first or self.token)
+        return checkpoint_targets.campaign_id(self.folder, self.first_token or self.token)
 
     def work_list(
         self, cluster: str, entries: Sequence[PlannedCell], data: Mapping[str, Data | None], first: int = 0

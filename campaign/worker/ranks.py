@@ -270,7 +270,7 @@ class Leader:
         """Return all ranks of the job, with the addresses of their nodes."""
         return RanksOfRun(self.addresses, self.hub_secret, self.run)
 
-    def gather(self) -> None:
+    def wait_for_ranks(self) -> None:
         """Wait until all ranks of the job have connected; raise EnvironmentFaultError if a rank does not connect."""
         if self.addresses:
             return
@@ -365,13 +365,15 @@ class Leader:
         """
         if rank == 0:
             (outcome,) = self._template.outcomes()
-            return outcome._replace(ended_s=ended_s, alone=outcome.alone or self._template.was_stopped)
+            return outcome._replace(
+                ended_s=ended_s, failed_with_another=outcome.failed_with_another or self._template.was_stopped
+            )
         try:
             answer = self._followers[rank - 1].receive(HELLO_S)
         except RankLostError as error:
             return RankOutcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
         if is_stopped:
-            return RankOutcome(_STOPPED, answer["ended_s"], alone=True)
+            return RankOutcome(_STOPPED, answer["ended_s"], failed_with_another=True)
         return RankOutcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
 
     @contextmanager

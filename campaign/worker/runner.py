@@ -46,7 +46,7 @@ class RankOutcome(NamedTuple):
 
     run: Run
     ended_s: float  # time at which the rank ended, in seconds since the start of the run
-    alone: bool = False  # whether the rank failed only because another rank had failed
+    failed_with_another: bool = False  # whether the rank failed only because another rank had failed
 
 
 class Template:
@@ -235,7 +235,9 @@ def run_on_ranks(ranks: RanksOfRun, request: RunRequest, log: Path, conduct: Con
     if any(_has_failed(outcome.run) for outcome in outcomes):
         return _first_failure(outcomes, logs, hub.late)
     metrics = combine_ranks(
-        [outcome.run for outcome in outcomes], hub.seen, registry.benchmark_of(request["settings"]).combined_metrics
+        [outcome.run for outcome in outcomes],
+        hub.observations,
+        registry.benchmark_of(request["settings"]).combined_metrics,
     )
     took_s = max(outcome.ended_s for outcome in outcomes)
     return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}
@@ -278,7 +280,7 @@ def _has_failed(run: Run) -> bool:
 def _first_failure(outcomes: Sequence[RankOutcome], logs: Sequence[Path], late: str) -> Run:
     """Return the run of the rank that failed first and not because of another rank; `late` names the late ranks."""
     failed_ranks = [rank for rank, outcome in enumerate(outcomes) if _has_failed(outcome.run)]
-    rank = min(failed_ranks, key=lambda rank: (outcomes[rank].alone, outcomes[rank].ended_s))
+    rank = min(failed_ranks, key=lambda rank: (outcomes[rank].failed_with_another, outcomes[rank].ended_s))
     run = outcomes[rank].run
     end = run["end"]
     late_ranks = {"late": late} if end["code"] in OUT_OF_TIME else {}

@@ -134,7 +134,7 @@ def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> boo
             return True
         if recorded["campaign"].get("token") != work["token"] or recorded["status"] == "running":
             return None
-        return Verdicts(folder, terms_of_conduct(work["conduct"])).judged(recorded)["status"] == "done"
+        return Verdicts(folder, terms_of_conduct(work["conduct"])).judge(recorded)["status"] == "done"
     except record.DamagedRecordError:
         return None
 
@@ -168,7 +168,7 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     recorded["provenance"] = emulation.add_expected_rates(recorded["provenance"], data, threads)
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of_conduct(work["conduct"])
     record.fail_open_runs(recorded, _end_of_open_runs(folder, recorded))
-    verdict = Verdicts(folder, recorded["terms"]).judged(recorded)
+    verdict = Verdicts(folder, recorded["terms"]).judge(recorded)
     missing = stopping.required_runs_missing(
         verdict, recorded["terms"]
     )  # does not repeat the invalid runs of a done cell
@@ -222,11 +222,11 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
     terms = recorded["terms"]
 
     def reason_to_add() -> ReasonOfAddedRun | None:
-        return stopping.reason_to_add(verdicts.judged(recorded), terms)
+        return stopping.reason_to_add(verdicts.judge(recorded), terms)
 
     if not missing and reason_to_add() is None:
         return
-    runs_at_most = stopping.max_missing_runs(verdicts.judged(recorded), terms)
+    runs_at_most = stopping.max_missing_runs(verdicts.judge(recorded), terms)
     # Each session begins with warm-up runs. After a break, the machine may be slower in ways that no check finds.
     yield from [NextRun("warmup")] * terms["warmup_runs"]
     in_pairs = stopping.has_pairs(recorded["cell"]["settings"], terms)

@@ -38,7 +38,7 @@ class AlexNetTraining(images.ImageLoop):
     kind = Network
 
     @classmethod
-    def to_save(cls, settings: Settings, originals: Sequence[Path]) -> tuple[int, int]:
+    def count_snapshots(cls, settings: Settings, originals: Sequence[Path]) -> tuple[int, int]:
         """Return the number of snapshots of a run, and the bytes of one snapshot without its index file.
 
         The network is not built for this calculation.

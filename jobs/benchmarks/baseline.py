@@ -147,7 +147,7 @@ def _begin_on_objects(request: RunRequest, file_request: FileRequest) -> Iterato
 
 def _require_put(order: EngineOrder, client: Client) -> None:
     """Raise EngineError unless the store lists all written objects with their sizes."""
-    sizes = [stored.size for stored in client.listed(str(order.file))]
+    sizes = [stored.size for stored in client.list_objects(str(order.file))]
     if sizes != [order.block_bytes] * (order.file_bytes // order.block_bytes):
         raise EngineError(
             f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, but {order.file_bytes} bytes were written"
@@ -155,7 +155,7 @@ def _require_put(order: EngineOrder, client: Client) -> None:
 
 
 def _remove(order: EngineOrder, client: Client) -> None:
-    client.delete([stored.key for stored in client.listed(str(order.file))])
+    client.delete([stored.key for stored in client.list_objects(str(order.file))])
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[EngineOrder], EngineOutcome]:
@@ -248,7 +248,7 @@ class _Baseline(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
 
-    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
+    def effective_settings(self, point: Mapping[str, Any]) -> Settings:
         access = point["benchmark"]["access"]
         puts_objects = access == _WRITTEN and point["storage"].get("kind") == "s3"
         unused = "transfer_mib" if access == _RANDOM else "seconds_max"
@@ -257,17 +257,17 @@ class _Baseline(Benchmark):
         names = ("benchmark", "storage", "cache", *others)
         return {
             name: value
-            for name, value in super().acting_settings({**point, "benchmark": own_settings}).items()
+            for name, value in super().effective_settings({**point, "benchmark": own_settings}).items()
             if name in names
         }
 
-    def words(self, node: Node) -> list[str]:
+    def id_words(self, node: Node) -> list[str]:
         return [self.name, node["access"]]
 
     def page_cache(self, settings: Settings) -> str:
         return "as_is" if settings["benchmark"]["access"] == _WRITTEN else settings["cache"]
 
-    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    def settings_error(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         if values["cache"] != "cold":
             return (
                 f"cache={values['cache']}: benchmark=baseline bypasses the page cache",

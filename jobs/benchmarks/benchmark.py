@@ -140,7 +140,7 @@ class Benchmark:
         """
         return self.rate or self.figure_of(node)
 
-    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
+    def effective_settings(self, point: Mapping[str, Any]) -> Settings:
         """Return those settings of a cell that can change its result; `point` has all settings of the cell."""
         settings = {name: value for name, value in point.items() if name in self.settings}
         if self.data != "hdf5":
@@ -153,7 +153,7 @@ class Benchmark:
             settings["profile"] = profile
         return {name: _keep_in_id(value, KEYS_OUTSIDE_CELL_ID.get(name, ())) for name, value in settings.items()}
 
-    def words(self, _node: Node) -> list[str]:
+    def id_words(self, _node: Node) -> list[str]:
         """Return the words with which a cell's id begins."""
         return [self.name]
 
@@ -166,7 +166,7 @@ class Benchmark:
         """Return the metrics over all ranks of a run that `jobs.ranks.hub` cannot compute as sums."""
         return {}
 
-    def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
+    def settings_error(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return an error message and its cure if these settings cannot be used together, else None.
 
         `_values` has the value of each setting by its dotted key, such as ``storage.kind``.

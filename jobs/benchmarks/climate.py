@@ -106,7 +106,7 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
             if source
             else stack.enter_context(rank_copies(request, own_rank.rank, staged, spent.log))
         )
-        read_paths = {path: copies.of(path) for path in paths}
+        read_paths = {path: copies.path_of(path) for path in paths}
         read = {path: read_paths[path] for path in own_paths} if own["control"] != "no_io" else {}
         first_image, reader = load_parts(read_paths[own_paths[0]], parts, source=source), None
         if read:
@@ -147,7 +147,7 @@ class CdbTraining(NerscTrainer):
         self, settings: Settings, rules: ClimateRules, feed: ImageLoader, spent: TimeSpent, copies: FileCopies
     ) -> None:
         """Build the input pipelines, and the network or the emulated step."""
-        self.rules, self.feed, self.copies, self.fields = rules, feed, copies, feed.held[0].shape[0]
+        self.rules, self.feed, self.copies, self.fields = rules, feed, copies, feed.example_arrays[0].shape[0]
         super().__init__(settings, rules.epochs * rules.steps, spent, cdb_kernels(self.fields), saved=False)
         self.train, self.validations = build_pipelines(feed, rules, settings)
         self.delivered: dict[Phase, list[int]] = {TRAIN: [], VALIDATION: []}
@@ -169,7 +169,7 @@ class CdbTraining(NerscTrainer):
         """
         dataset, channels = self.settings.get("dataset", {}), self.settings["benchmark"]["channels"]
         if "height" not in dataset:
-            return sum(int(array.nbytes) for array in self.feed.held)
+            return sum(int(array.nbytes) for array in self.feed.example_arrays)
         fields = 16 if channels is None else len(channels)
         points: int = dataset["height"] * dataset["width"]
         return 4 * ((fields + 1) * points + 4 * fields)
@@ -195,7 +195,7 @@ class CdbTraining(NerscTrainer):
         epoch, step = divmod(number, self.rules.steps)
         if step < self.rules.steps - 1 or epoch >= len(self.validations):
             return
-        self.spent.at(VALIDATION, epoch)
+        self.spent.set_place(VALIDATION, epoch)
         batches = self._start_pass(self.validations[epoch])
         while batch := self._wait_for_batch(batches):
             arrays = self._count_batch(VALIDATION, batch)
@@ -204,7 +204,7 @@ class CdbTraining(NerscTrainer):
 
     def finish(self) -> None:
         """Raise the first error of the input pipeline, if the pipeline had an error."""
-        self.feed.require()
+        self.feed.raise_error()
 
     def settle(self) -> None:
         """Stop the input pipelines, and wait until their running reads have ended."""
@@ -226,7 +226,7 @@ class CdbTraining(NerscTrainer):
 
         If the input pipeline had an error, the first error is raised.
         """
-        self.feed.require()
+        self.feed.raise_error()
         files, sizes, *arrays = batch
         self.delivered[phase].extend(files.numpy().tolist())
         self.bytes_read += int(sizes.numpy().sum())
@@ -271,7 +271,7 @@ class _Climate(Benchmark):
         }
         return {**sums, "stage_s": longest, "stage_mb_per_s": sums["stage_bytes"] / 1e6 / longest}
 
-    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    def settings_error(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return an error message and its cure if the settings are not possible for ``climate``, else None.
 
         The checked settings are the data set, the channels, the folder ``stage``, the accelerator and the number of

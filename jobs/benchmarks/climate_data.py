@@ -200,8 +200,8 @@ class ImageLoader:
 
     paths: Sequence[Path]  # paths of the data files, by the file number of the rules
     reader: Reader | None  # None: no file is read
-    held: Sequence[Any]  # the arrays of one image in memory, which replace an image that is not read
-    reads: bool  # whether `load` returns the arrays that the reader has read; false: `load` returns `held`
+    example_arrays: Sequence[Any]  # the arrays of one image in memory, which replace an image that is not read
+    reads: bool  # whether `load` returns the arrays that the reader has read; false: `load` returns `example_arrays`
     log: TimeLog | None
     asked: Counter[str] = field(default_factory=Counter)  # number of loaded images, by phase
     bytes: int = 0  # sum of the bytes that all calls of `load` returned
@@ -214,7 +214,7 @@ class ImageLoader:
     def load(self, phase: Phase, file: Any, number: Any) -> list[Any]:
         """Return a list of the byte count and the arrays of an image; `number` is the number of the pass.
 
-        If reading fails, the first error is stored, and `require` raises the error later. An error raised by `load`
+        If reading fails, the first error is stored, and `raise_error` raises the error later. An error raised by `load`
         itself would reach TensorFlow, which keeps only the text of the error and prints Python's whole stack.
         """
         start = time.perf_counter()
@@ -222,8 +222,8 @@ class ImageLoader:
             self._running_calls += 1
         try:
             arrays = self._read(phase, self.paths[int(file)], int(number))
-        except Exception as error:  # noqa: BLE001 - `require` raises the error later
-            self.error, arrays = self.error or error, self.held
+        except Exception as error:  # noqa: BLE001 - `raise_error` raises the error later
+            self.error, arrays = self.error or error, self.example_arrays
         finally:
             with self._idle:
                 self._running_calls -= 1
@@ -233,20 +233,22 @@ class ImageLoader:
             self.asked[phase] += 1
             self.bytes += size
             self.seconds += time.perf_counter() - start
-        return [np.int64(size), *(arrays if self.reads else self.held)]
+        return [np.int64(size), *(arrays if self.reads else self.example_arrays)]
 
-    def require(self) -> None:
+    def raise_error(self) -> None:
         """Raise the error of the first failed call of `load`, if a call failed."""
         if self.error:
             raise self.error
 
     def _read(self, phase: Phase, path: Path, number: int) -> Sequence[Any]:
         if self.reader is None:
-            return self.held
+            return self.example_arrays
         at = (phase, number, -1)
         with self.log.event("load", path, at=self.log.place(*at)) if self.log else nullcontext():
             arrays = self.reader.read(path, at)
-        kinds, expected_kinds = ([(array.shape, array.dtype) for array in image] for image in (arrays, self.held))
+        kinds, expected_kinds = (
+            [(array.shape, array.dtype) for array in image] for image in (arrays, self.example_arrays)
+        )
         if self.reads and kinds != expected_kinds:
             raise DatasetError(
                 f"the arrays in {path} have other shapes or types than the arrays in the first file",
@@ -284,8 +286,8 @@ def batch_dataset(
 
 
 def _loader(feed: ImageLoader, phase: Phase, *, preprocess: bool) -> Any:
-    kinds = [tf.int64, *(tf.as_dtype(array.dtype.newbyteorder("=")) for array in feed.held)]
-    shapes = [(), *(array.shape for array in feed.held)]
+    kinds = [tf.int64, *(tf.as_dtype(array.dtype.newbyteorder("=")) for array in feed.example_arrays)]
+    shapes = [(), *(array.shape for array in feed.example_arrays)]
 
     def load(file: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
         tensors = tf.numpy_function(partial(feed.load, phase), [file, number], kinds)

@@ -170,12 +170,12 @@ def _measure(program: ProgramRun, sizes: Mapping[Path, int], watched: AbstractCo
     with watched:
         program.run()
     after = page_cache.residency(sizes)
-    program.require_well()
+    program.raise_failure()
     ended = program.ended
     return {
         "wall_s": program.wall_s,
         "program_s": ended.program_s,
-        "left_s": ended.left_s,
+        "left_s": ended.descendants_s,
         "marked_s": program.marked_s,
         **program.printed(),
         "data_bytes": sum(sizes.values()),
@@ -202,21 +202,21 @@ class _Command(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("printed", node["unit"], node["better"]) if node["metric"] else self.figure
 
-    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
+    def effective_settings(self, point: Mapping[str, Any]) -> Settings:
         own = {**point["benchmark"]}
         own["workdir"] = str(Path(own["workdir"] or ".").expanduser().resolve())
         used_words = {name for text in _argument_texts(own) for name in WORD.findall(text)}
         unused = set(_PLACEHOLDERS) - used_words - {"cache"}
         return {
             name: value
-            for name, value in super().acting_settings({**point, "benchmark": own}).items()
+            for name, value in super().effective_settings({**point, "benchmark": own}).items()
             if name not in unused
         }
 
     def page_cache(self, settings: Settings) -> str:
         return str(settings["cache"])
 
-    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    def settings_error(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         argv = values["benchmark.argv"]
         if not argv or not argv[0].strip():
             return "benchmark=command has no program", "benchmark.argv=[python,train.py,--data,'{data}']"

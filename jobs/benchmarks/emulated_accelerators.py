@@ -66,7 +66,7 @@ class Plan:
     accelerators: int
     step_s: float
     threads: int  # reading threads per accelerator
-    ahead: int  # batches that are read before a step needs them
+    prefetched_batches: int  # batches that are read before a step needs them
     engine: str  # value of the setting ``benchmark.engine``: ``raw`` or ``tf``
     from_memory: bool  # whether batches are copied from memory, without reading files
     batches: Sequence[Sequence[Sample]]
@@ -191,7 +191,7 @@ class Accelerators:
 
 
 class _Readers:
-    """Threads that read the samples of one accelerator in order, at most `ahead` batches before a step needs them.
+    """Threads that read the samples of one accelerator in order, at most `prefetched_batches` batches ahead of a step.
 
     Each thread reads into its own buffer. The threads end with their process.
     """
@@ -212,7 +212,7 @@ class _Readers:
 
     def begin(self) -> None:
         """Start reading the first batches, while the clock is running."""
-        for _ in range(self._plan.ahead):
+        for _ in range(self._plan.prefetched_batches):
             self._ask()
 
     def _ask(self) -> None:
@@ -276,7 +276,7 @@ class _Pipeline:
         options = tf.data.Options()
         options.autotune.enabled = False
         options.threading.private_threadpool_size = plan.threads
-        self._data = (data.prefetch(plan.ahead) if plan.ahead else data).with_options(options)
+        self._data = (data.prefetch(plan.prefetched_batches) if plan.prefetched_batches else data).with_options(options)
         self.bytes_read = 0
 
     def begin(self) -> None:

@@ -82,7 +82,7 @@ def begin(request: RunRequest) -> Iterator[ReadyRun]:
             accelerators=number,
             step_s=settings["accelerator"]["step_s"],
             threads=settings["threads"],
-            ahead=settings["prefetch"],
+            prefetched_batches=settings["prefetch"],
             engine=own["engine"],
             from_memory=own["source"] == "memory",
             batches=batches,
@@ -169,7 +169,7 @@ def _shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 class _Feed(Benchmark):
     """The benchmark ``feed``, which emulates several accelerators on each node."""
 
-    def words(self, node: Node) -> list[str]:
+    def id_words(self, node: Node) -> list[str]:
         return [self.name, str(node["accelerators"]), *([] if node["source"] == "storage" else [node["source"]])]
 
     def imports_of(self, node: Node) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class _Feed(Benchmark):
         rows = [row for run in ranks for row in run["accelerators"]]
         return {**_shares(rows), "accelerators": rows}
 
-    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    def settings_error(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         step_s = values["accelerator.step_s"]
         if step_s is None:
             fault = f"accelerator={values['accelerator.name']}: benchmark=feed needs an emulated accelerator"

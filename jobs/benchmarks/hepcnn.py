@@ -167,7 +167,7 @@ class HepTraining(NerscTrainer):
     def begin(self) -> None:
         """Load the first validation file, if this rank has one."""
         if validation := self.samples.get(VALIDATION):
-            self.spent.at(VALIDATION, 0)
+            self.spent.set_place(VALIDATION, 0)
             validation.advance()
 
     def place(self, _number: int) -> tuple[str, int]:
@@ -186,7 +186,7 @@ class HepTraining(NerscTrainer):
 
     def _run_validation_pass(self, samples: RankSamples, number: int) -> None:
         """Validate once on all validation files of this rank, and then load the first file of the next pass."""
-        self.spent.at(VALIDATION, number)
+        self.spent.set_place(VALIDATION, number)
         remaining = self.rules.share(VALIDATION) * self.rules.validation.samples
         with self.spent.during("validate"):
             while remaining:
@@ -262,7 +262,7 @@ class _Hepcnn(Benchmark):
         """Return the metrics of file loads over all ranks, as from `combine_load_metrics`."""
         return combine_load_metrics(ranks)
 
-    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    def settings_error(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return an error message and its cure if ``hepcnn`` cannot use the data set, else None.
 
         The data set must have the format of HEPCNNB, and enough files and samples for all nodes.

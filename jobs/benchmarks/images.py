@@ -79,7 +79,7 @@ class ImageLoop(StepLoop):
         return batch_size * max(1, files // batch_size) if cls.whole_batches else files
 
     @classmethod
-    def to_save(cls, _settings: Settings, _originals: Sequence[Path]) -> tuple[int, int]:
+    def count_snapshots(cls, _settings: Settings, _originals: Sequence[Path]) -> tuple[int, int]:
         """Return the number of snapshots of a run, and the bytes of one snapshot."""
         return 0, 0
 
@@ -171,7 +171,7 @@ def begin_image_run(kind: type[ImageLoop], request: RunRequest) -> Iterator[Read
             message = f"the data set has fewer files than the run has ranks, so rank {this_rank().rank} has no file"
             raise DatasetError(message, "use fewer nodes (nodes=…)")
         read_paths = {path: files.read_at(path) for path in originals}
-        count_snapshots = partial(kind.to_save, settings, originals)
+        count_snapshots = partial(kind.count_snapshots, settings, originals)
         with run_snapshots.open_target(
             settings.get("checkpoint", {}), request.get("checkpoint"), count_snapshots
         ) as checkpoints:

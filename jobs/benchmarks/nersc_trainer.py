@@ -165,7 +165,7 @@ class NerscTrainer(StepLoop):
         network = self.build_network(trains=trains) if trains or saved else None
         self.network = network if trains else None
         self.state = network.state if network else None
-        self.takes_s: float | None = settings["accelerator"]["step_s"] if self.computes and not trains else None
+        self.emulated_step_s: float | None = settings["accelerator"]["step_s"] if self.computes and not trains else None
         # In an emulated step, the ranks sum these arrays, which have the sizes of the network's gradients.
         shapes = kernels if self.here.adds_up and not trains else ()
         self._zeros = [np.zeros(size, np.float32) for shape in shapes for size in (shape, shape[-1:])]
@@ -176,7 +176,7 @@ class NerscTrainer(StepLoop):
         raise NotImplementedError
 
     @property
-    def added_up(self) -> int:
+    def summed_ranks(self) -> int:
         """Return the number of ranks whose gradients are summed in a step: 1 without gradient exchange."""
         return self.here.size if self.here.adds_up else 1
 
@@ -197,7 +197,7 @@ class NerscTrainer(StepLoop):
         gradients = [*self.meet(gradients)]
         if self.network:
             with self.spent.during("compute"):
-                self.network.apply([gradient / self.added_up for gradient in gradients])
+                self.network.apply([gradient / self.summed_ranks for gradient in gradients])
         return loss
 
     def validate(self, arrays: Sequence[Any]) -> None:
@@ -233,7 +233,7 @@ class NerscTrainer(StepLoop):
         The checksum is None if the ranks do not exchange gradients, because their weights then differ.
         """
         weights = None
-        if self.network and self.added_up == self.here.size:
+        if self.network and self.summed_ranks == self.here.size:
             digest = hashlib.sha256()
             for variable in (*self.network.kernels, *self.network.biases):
                 digest.update(variable.numpy().tobytes())
@@ -242,9 +242,9 @@ class NerscTrainer(StepLoop):
 
     def _take_time(self, arrays: Sequence[Any], part: int) -> None:
         """Emulate a step on these arrays that lasts 1/`part` of the duration of a training step."""
-        if self.takes_s is not None:
+        if self.emulated_step_s is not None:
             images, labels = (tf.convert_to_tensor(array) for array in (arrays[0], arrays[-1]))
-            accelerator.emulated_step(self.takes_s / part)(images, labels)
+            accelerator.emulated_step(self.emulated_step_s / part)(images, labels)
 
 
 def count_expectations(

@@ -96,7 +96,7 @@ class FileCopies:
     expected: Mapping[str, Expectation] = field(default_factory=dict)  # whether the copied files were cold
     newest_ns: int | None = None  # the latest change (ctime) of a copy; None without copies
 
-    def of(self, path: Path) -> Path:
+    def path_of(self, path: Path) -> Path:
         """Return the path from which to read a file: the path of its copy, or `path` if it has no copy."""
         name = str(path.relative_to(self.source))
         return self.folder / name if self.folder and name in self.names else path

@@ -78,7 +78,7 @@ class TimeSpent:
         """Return the seconds that a part of the wall time, such as ``load_s``, has until now."""
         return sum(self.seconds.get(action, 0.0) for action in _PARTS[part])
 
-    def at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
+    def set_place(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
         """Set the phase, epoch and step of the next events of the time log.
 
         This method also writes pending events to the file, but at most every 0.5 s.
@@ -213,7 +213,7 @@ class StepLoop:
 
     def _step(self, number: int) -> bool:
         """Run step `number` and return True, or return False if no batch is left."""
-        self.spent.at(*self.place(number), number)
+        self.spent.set_place(*self.place(number), number)
         before = {part: self.spent.part_s(part) for part in self.per_step}
         with self.spent.during("next"):
             batch = self.next_batch()

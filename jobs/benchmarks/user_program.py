@@ -103,7 +103,7 @@ class ProgramRun:
         self.edges_ns = (start_ns, start_ns + round(self.wall_s * 1e9))
         self.ended = self._keeper.wait()
 
-    def require_well(self) -> None:
+    def raise_failure(self) -> None:
         """Raise ProgramError if the program could not be started, failed, was stopped, or took too long."""
         name, ended = self.argv[0], self.ended
         lines = [line.strip() for line in self._text.splitlines() if line.strip()]
@@ -158,8 +158,8 @@ class ProgramRun:
 
         If the time limit is exceeded, stop the processes, and return False.
         """
-        descriptors, in_time = [self._read, self._keeper.answer], True
-        while self._keeper.answer in descriptors:
+        descriptors, in_time = [self._read, self._keeper.end_fd], True
+        while self._keeper.end_fd in descriptors:
             remaining_s = self._deadline_s - time.perf_counter() if in_time else float("inf")
             if remaining_s <= 0:
                 self._keeper.stop()
@@ -168,7 +168,7 @@ class ProgramRun:
             ready, _, _ = select.select(descriptors, [], [], None if remaining_s == float("inf") else remaining_s)
             if self._read in ready and not self._copy_chunk():
                 descriptors.remove(self._read)
-            elif self._keeper.answer in ready:
+            elif self._keeper.end_fd in ready:
                 break
         while self._read in descriptors and select.select([self._read], [], [], 0)[0] and self._copy_chunk():
             pass

@@ -261,13 +261,13 @@ class BurstBuffer(DirectTarget):
         RoomError is raised from `full`.
         """
         start = time.perf_counter()
-        pending = self._sides.left()
+        pending = self._sides.pending_or_all()
         if not pending and not self._snapshots.names():
             reason = f": {full}" if full else ""
             raise RoomError(f"one snapshot does not fit on {self.fast}{reason}", "use a larger fast storage") from full
         self._drainer.poke()
         complaints: list[str] = []
-        while pending and self._sides.left() == pending:
+        while pending and self._sides.pending_or_all() == pending:
             has_ended = self._drainer.ended()
             if new := [trouble for trouble in self.troubles() if trouble not in complaints]:
                 complaints += new
@@ -310,7 +310,7 @@ class BurstBuffer(DirectTarget):
         while True:
             # The drainer is checked before the snapshots, so that the last snapshot of an ended drainer counts.
             has_ended = self._drainer.ended()
-            pending = self._sides.left()
+            pending = self._sides.pending_or_all()
             if not pending or has_ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
                 break
             clock.wait(self._poll_s)
@@ -360,5 +360,5 @@ class BurstBuffer(DirectTarget):
         """Release the locks of the folders; the drainer continues alone until all snapshots are drained."""
         if self._displaced:
             self._drainer.poke()  # starts a new drainer, which may drain the remaining snapshots after this training
-        self._drainer.leave()
+        self._drainer.close_pipe()
         super().close()

@@ -83,7 +83,7 @@ class SnapshotSides:
         superseded = sequence_number(committed[-self.keep]) if len(committed) >= self.keep else -1
         return [name for name in staged if name not in committed and sequence_number(name) > superseded]
 
-    def left(self) -> list[str]:
+    def pending_or_all(self) -> list[str]:
         """Return the names of the snapshots that must still be drained.
 
         If the slow storage does not answer, all snapshots of the fast storage are returned.
@@ -98,7 +98,7 @@ class SnapshotSides:
 
         Return False if there is no such snapshot.
         """
-        states, pending = self.fast.states(), self.left()
+        states, pending = self.fast.states(), self.pending_or_all()
         copies = [name for name, state in states.items() if state in STAGED and name not in pending]
         copies += [name for name, state in states.items() if state == "damaged"]
         if copies:
@@ -244,11 +244,11 @@ def _retry(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, t
             if sides.idle():
                 return False
             if isinstance(error, NotOursError) and isinstance(sides.slow.store, Bucket):
-                journal.tell("displaced", reason=error.message)
+                journal.append("displaced", reason=error.message)
                 return None
-            journal.tell("failed", reason=_reason(error), failures=failures)
+            journal.append("failed", reason=_reason(error), failures=failures)
             if getattr(error, "errno", None) in _LASTING_ERRORS:
-                journal.tell("gave_up", reason="a retry cannot help against this error")
+                journal.append("gave_up", reason="a retry cannot help against this error")
                 return None
             if failures < options.attempts:
                 pause_s = min(options.backoff_s * 2.0 ** min(failures - 1, 64), options.backoff_max_s)
@@ -256,7 +256,7 @@ def _retry(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, t
                 with suppress(OSError):  # the log may be on a full storage
                     print(visible(message), file=sys.stderr, flush=True)
                 _pause(pause_s, sides)
-    journal.tell("gave_up", reason=f"the drain has failed {options.attempts} times in a row")
+    journal.append("gave_up", reason=f"the drain has failed {options.attempts} times in a row")
     return None
 
 
@@ -291,9 +291,9 @@ def _drain_one(sides: SnapshotSides, name: str, options: DrainOptions, journal: 
         sides.slow.take(sides.fast, replace(manifest, facts=facts), options.how)
     except DamageError as error:
         sides.fast.set_aside(name)
-        journal.tell("damaged", name=name, reason=error.message)
+        journal.append("damaged", name=name, reason=error.message)
         return
-    journal.tell("committed", name=name, started=started, ended=clock.current_moment(), retries=retries)
+    journal.append("committed", name=name, started=started, ended=clock.current_moment(), retries=retries)
 
 
 def _reason(error: OSError | JobError) -> str:

@@ -68,7 +68,7 @@ class Drainer:
         if code is None:
             return False
         self._complaints.append(f"the drainer ended with exit code {code}: {self._end_of_log()}")
-        self.leave()
+        self.close_pipe()
         return True
 
     def _end_of_log(self) -> str:
@@ -93,7 +93,7 @@ class Drainer:
         complaints, self._complaints = self._complaints, []
         return complaints
 
-    def leave(self) -> None:
+    def close_pipe(self) -> None:
         """Close the pipe to the drainer, which then ends by itself after its work."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -165,7 +165,7 @@ class DrainJournal:
     def __init__(self, fast: Path) -> None:
         self.path = fast / JOURNAL_NAME
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def append(self, event: str, **facts: Any) -> None:
         """Append an event to the journal and flush the file; if the storage is full, the event is lost."""
         line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
         with suppress(OSError), files.open_to_append(self.path) as file:

@@ -53,7 +53,7 @@ def read_marker(store: Folder | Bucket) -> Marker | None:
     Raises FolderError if the store has other files, belongs to another user, or has an invalid marker.
     """
     try:
-        if fault := store.distrust():
+        if fault := store.reason_to_distrust():
             raise FolderError(fault, _OTHER_FOLDERS_CURE)
         data = store.read(MARKER_NAME, _MARKER_LONGEST)
     except NotADirectoryError as error:

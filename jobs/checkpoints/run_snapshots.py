@@ -44,18 +44,18 @@ def storages_by_role(settings: Node) -> dict[str, Node]:
 
 @contextmanager
 def open_target(
-    settings: Node, request: SnapshotRequest | None, to_save: Callable[[], tuple[int, int]]
+    settings: Node, request: SnapshotRequest | None, count_snapshots: Callable[[], tuple[int, int]]
 ) -> Iterator[RunSnapshots | None]:
     """Yield the snapshots of a run, or None if the run saves no snapshots (`request` is None).
 
     Old snapshots of a killed run are removed first, and the snapshots of this run at the end, unless the request says
-    ``leave``. `to_save` returns the number of snapshots that the run will save, and the bytes of one snapshot. Raises
+    ``leave``. `count_snapshots` returns the number of snapshots of the run, and the bytes of one snapshot. Raises
     BurstBufferError if this number is 0, if a folder cannot be used, or if the snapshots do not fit.
     """
     if request is None:
         yield None
         return
-    count, size = to_save()
+    count, size = count_snapshots()
     if not count:
         raise BurstBufferError(
             f"checkpoint.every={settings['every']} is more than the number of steps", "save more often, or train longer"
@@ -139,7 +139,7 @@ class RunSnapshots:
             if not is_drained and self._drain_wait_s >= self._drain_timeout_s:
                 self._troubles = (f"the drain has not ended within drain_timeout_s={self._drain_timeout_s:g}",)
             for written in self._written:
-                written.settle()
+                written.stop()
 
     def metrics(self) -> dict[str, Any]:
         """Wait for the drain, and return the metrics for the record.

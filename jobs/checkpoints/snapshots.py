@@ -142,7 +142,7 @@ class Snapshots:
                 self._manifests[name] = entry, self.read(name)
             except DamageError:
                 return "unreadable"
-        return "complete" if self.store.is_whole(self._manifests[name][1].files, entries, FILES) else "incomplete"
+        return "complete" if self.store.has_all_files(self._manifests[name][1].files, entries, FILES) else "incomplete"
 
     def names(self, *states: str) -> list[str]:
         """Return the names of the snapshots in these states (by default the complete snapshots), the newest last."""
@@ -232,14 +232,14 @@ class Snapshots:
             self.delete(name)
         try:
             with suppress(FileNotFoundError):  # `problems` finds out which file is missing in which store
-                self.store.receive(files_name, source.path(name), manifest.files, how)
-            problems = self.store.problems(files_name, manifest.files, how)
+                self.store.copy_in(files_name, source.path(name), manifest.files, how)
+            problems = self.store.verify_files(files_name, manifest.files, how)
         except OSError:
             if not self.store.incomplete_s:
                 self._try_delete(name)
             raise
         try:
-            if problems and (source_problems := source.store.problems(files_name, manifest.files, how)):
+            if problems and (source_problems := source.store.verify_files(files_name, manifest.files, how)):
                 raise DamageError(f"{source.store}/{name}: {', '.join(source_problems)}", _DAMAGE_CURE)  # noqa: TRY301
             if problems:
                 faults = ", ".join(problems)
@@ -273,7 +273,9 @@ class Snapshots:
         if not (manifest_name := find_manifest()):
             return None
         try:
-            problems = self.store.problems(f"{name}/{FILES}", self.read(name, manifest_name).files, TransferOptions())
+            problems = self.store.verify_files(
+                f"{name}/{FILES}", self.read(name, manifest_name).files, TransferOptions()
+            )
         except DamageError as error:
             problems = [error.message]
         except files.OddFileError as error:
@@ -294,7 +296,7 @@ class Snapshots:
             return None
         target.delete(name)
         try:
-            target.stage(name, partial(self.store.bring, f"{name}/{FILES}", manifest.files), lambda: manifest.facts)
+            target.stage(name, partial(self.store.copy_out, f"{name}/{FILES}", manifest.files), lambda: manifest.facts)
         except DamageError:
             if self.find(name):
                 raise

@@ -171,8 +171,8 @@ def copy_batch(source: Path, copies: Path, batch: Sequence[File]) -> None:
     store, digests = Folder(copies), transfer.hash_files([source / name for name, *_ in batch], streams=_HOW.streams)
     stored_files = [StoredFile(name, size, digest) for (name, size, _), (_, digest) in zip(batch, digests, strict=True)]
     try:
-        store.receive(_INCOMING, source, stored_files, _HOW)
-        problems = store.problems(_INCOMING, stored_files, _HOW)
+        store.copy_in(_INCOMING, source, stored_files, _HOW)
+        problems = store.verify_files(_INCOMING, stored_files, _HOW)
         problems += [name for name, *stamp in batch if file_identity(source / name) != tuple(stamp)]
         if problems:
             message = f"below {source} files changed while they were copied, or copies are damaged: {problems[0]}"

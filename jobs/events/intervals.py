@@ -28,7 +28,7 @@ class Spans(NamedTuple):
         """Return the sum of the lengths of all spans, in ns."""
         return int((self.end - self.start).sum())
 
-    def until(self, moments: Times) -> Times:
+    def length_before(self, moments: Times) -> Times:
         """Return for each moment the total length of the spans before the moment, in ns."""
         if not len(self.start):
             return np.zeros(len(moments), np.int64)
@@ -37,9 +37,9 @@ class Spans(NamedTuple):
         overshoot = np.where(count > 0, self.end[count - 1] - moments, 0)
         return length_before[count] - np.maximum(overshoot, 0)
 
-    def within(self, start: Times, end: Times) -> Times:
+    def length_within(self, start: Times, end: Times) -> Times:
         """Return for each interval the total length of the spans inside the interval, in ns."""
-        return self.until(end) - self.until(start)
+        return self.length_before(end) - self.length_before(start)
 
     def elapsed(self, start: Times, end: Times) -> Times:
         """Return for each interval the time from the start of its first span to the end of its last span, in ns.
@@ -51,7 +51,7 @@ class Spans(NamedTuple):
         first = np.minimum(np.searchsorted(self.end, start, "right"), len(self.start) - 1)
         last = np.maximum(np.searchsorted(self.start, end) - 1, 0)
         edges = np.maximum(self.start[first], start), np.minimum(self.end[last], end)
-        return np.where(self.within(start, end) > 0, edges[1] - edges[0], 0)
+        return np.where(self.length_within(start, end) > 0, edges[1] - edges[0], 0)
 
 
 def union(start: Times, end: Times) -> Spans:

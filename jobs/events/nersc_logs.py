@@ -86,7 +86,7 @@ class NerscEvents:
         columns["step"] = np.full(len(self), UNKNOWN)
         actions, callers = (list(self._words[name]) for name in ("action", "caller"))
         events = Events({"kind": actions, "caller": callers, "phase": PHASES, "file": []}, **columns)
-        spans = [(int(part["start"].min()), int(part["end"].max())) for _, part in events.by("stream")]
+        spans = [(int(part["start"].min()), int(part["end"].max())) for _, part in events.grouped_by("stream")]
         facts = zip(*processes.tolist(), spans, strict=True)
         return events, [ProcessLog(rank, start, end, process=process) for rank, process, (start, end) in facts]
 

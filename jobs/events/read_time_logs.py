@@ -272,7 +272,7 @@ class Streams:
             "file": np.where(file < 0, file, file + len(self._files)),
             "stream": events["stream"] + len(self.streams),
         }
-        self._parts.append(events.changed(numbers))
+        self._parts.append(events.with_columns(numbers))
         self._files += reader.files
         self._names.append(reader.name)
         # A clock without a name gets a unique name, because no other process may use this clock.
@@ -326,7 +326,7 @@ def _to_one_clock(
 ) -> tuple[Events, list[ProcessLog], Mapping[str, ClockBounds]]:
     """Return the events and the streams with Unix times of the first clock, and the bounds of all clocks."""
     unix_ns = _unix_ns(streams)
-    barriers = events.of("kind", "barrier")
+    barriers = events.with_words("kind", "barrier")
     clock_bounds = bounds_of_clocks(streams, _shift(barriers, [unix_ns[stream.clock] for stream in streams]))
     offsets = [unix_ns[stream.clock] - clock_bounds[stream.clock].shift_ns for stream in streams]
     shifted_streams = [
@@ -339,4 +339,4 @@ def _to_one_clock(
 def _shift(events: Events, offsets_ns: Sequence[int]) -> Events:
     """Return the events with shifted times; `offsets_ns` has the shift for each stream."""
     shift_ns = np.array(offsets_ns, dtype=np.int64)[events["stream"]]
-    return events.changed({edge: events[edge] + shift_ns for edge in ("start", "end")})
+    return events.with_columns({edge: events[edge] + shift_ns for edge in ("start", "end")})

@@ -122,7 +122,7 @@ def bounds_of_clocks(streams: Sequence[ProcessLog], barriers: Events) -> Mapping
 
 def _barrier_passages(name: str, streams: Sequence[ProcessLog], barriers: Events) -> tuple[Times, Times]:
     """Return, for each barrier, the time of the last entry and of the first exit among the ranks that use a clock."""
-    barriers_of_streams = [part for index, part in barriers.by("stream") if streams[index].clock == name]
+    barriers_of_streams = [part for index, part in barriers.grouped_by("stream") if streams[index].clock == name]
     count = min((len(part) for part in barriers_of_streams), default=0)
     if not count:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -160,7 +160,7 @@ class TimeBudget:
 
 def time_budgets(log: RunLog, ranks: Sequence[int]) -> Iterator[TimeBudget]:
     """Yield the time budget of each rank in `ranks`."""
-    order, events = _priorities(log), dict(log.events.by("rank"))
+    order, events = _priorities(log), dict(log.events.grouped_by("rank"))
     for rank in ranks:
         own_streams = [stream for stream in log.streams if stream.rank == rank]
         start_ns, end_ns = min(stream.start_ns for stream in own_streams), max(stream.end_ns for stream in own_streams)
@@ -175,7 +175,7 @@ def _priorities(log: RunLog) -> Sequence[int]:
     """Return the codes of the actions in order of priority, with the highest priority first."""
     if log.is_ours:
         return range(len(log.actions))
-    means = {code: float(part["taken"].mean()) for code, part in log.events.by("kind")}
+    means = {code: float(part["taken"].mean()) for code, part in log.events.grouped_by("kind")}
     return sorted(means, key=means.__getitem__)
 
 
@@ -183,7 +183,11 @@ def _time_by_action(events: Events, order: Sequence[int]) -> Mapping[int, int]:
     """Return the time in ns of each action that has events."""
     pieces = [
         np.empty((3, 0), np.int64),
-        *(_innermost_pieces(part) for _, stream in events.by("stream") for _, part in stream.by("thread")),
+        *(
+            _innermost_pieces(part)
+            for _, stream in events.grouped_by("stream")
+            for _, part in stream.grouped_by("thread")
+        ),
     ]
     action, start, end = np.concatenate(pieces, axis=1)
     codes = [code for code in order if code in action]

@@ -57,8 +57,8 @@ def category_times(runtime: Runtime) -> CategoryTimes:
     return CategoryTimes(
         {name: span.elapsed(steps.start, steps.end) for name, span in spans.items()},
         {name: _sum_within(part["start"], part["end"], steps) for name, part in events.items()},
-        {name: span.within(steps.start, steps.end) for name, span in spans.items()},
-        {name: span.within(steps.start, steps.end) for name, span in exposed.items()},
+        {name: span.length_within(steps.start, steps.end) for name, span in spans.items()},
+        {name: span.length_within(steps.start, steps.end) for name, span in exposed.items()},
         {**spent, UNACCOUNTED: steps.end - steps.start - sum(spent.values())},
     )
 
@@ -67,7 +67,7 @@ def category_overlaps(runtime: Runtime) -> dict[tuple[str, str], float]:
     """Return, for each pair of categories, the seconds in which the two categories had events at the same time."""
     spans, steps = {name: runtime.of(name).spans for name in CATEGORIES}, runtime.steps
     common = {pair: intersection(*(spans[name] for name in pair)) for pair in itertools.combinations(CATEGORIES, 2)}
-    return {pair: float(span.within(steps.start, steps.end).sum()) / NS for pair, span in common.items()}
+    return {pair: float(span.length_within(steps.start, steps.end).sum()) / NS for pair, span in common.items()}
 
 
 def _sum_within(start: Times, end: Times, steps: MarkedSteps) -> Times:
@@ -135,7 +135,7 @@ def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
     spent_ns, steps = {name: int(times_ns.sum()) for name, times_ns in times.spent.items()}, runtime.steps
     waited_ns = sum(spent_ns[name] for name in INPUT)
     busy_ns = sum(spent_ns[name] for name in CATEGORIES[: CATEGORIES.index(INPUT[0])])
-    making_ns = int(runtime.of(*_MAKING).spans.within(steps.start, steps.end).sum())
+    making_ns = int(runtime.of(*_MAKING).spans.length_within(steps.start, steps.end).sum())
     hidden_ns = making_ns - sum(spent_ns[name] for name in _MAKING)
     prefetch_ns = 0 if runtime.has_prefetch else max(0, min(waited_ns, busy_ns - hidden_ns))
     remedies = {"prefetch": prefetch_ns} | {name: spent_ns[name] for name in INPUT}
@@ -154,7 +154,7 @@ def record_metrics(runtime: Runtime) -> dict[str, Any]:
     return {
         "steps": len(runtime.steps.number),
         "events": len(runtime.work),
-        "uncategorised": len(runtime.events.of("kind", UNCATEGORISED)),
+        "uncategorised": len(runtime.events.with_words("kind", UNCATEGORISED)),
         "dropped": runtime.dropped,
         "steps_s": limit.steps_s,
         "waited_s": limit.waited_s,

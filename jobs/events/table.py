@@ -47,28 +47,28 @@ class Events:
         """Return the spans of time with at least one event."""
         return union(self["start"], self["end"])
 
-    def at(self, indices: Column | slice) -> Events:
+    def selected(self, indices: Column | slice) -> Events:
         """Return a table of selected events; `indices` is an array of indices, a boolean array or a slice."""
         return Events(self.words, **{name: column[indices] for name, column in self.columns.items()})
 
-    def changed(self, columns: Mapping[str, Column]) -> Events:
+    def with_columns(self, columns: Mapping[str, Column]) -> Events:
         """Return a table in which `columns` are replaced or added."""
         return Events(self.words, **{**self.columns, **columns})
 
-    def of(self, column: str, *words: str) -> Events:
+    def with_words(self, column: str, *words: str) -> Events:
         """Return a table of the events that have one of the words in a column."""
-        return self.at(np.isin(self[column], [self.words[column].index(word) for word in words]))
+        return self.selected(np.isin(self[column], [self.words[column].index(word) for word in words]))
 
     def texts(self, name: str) -> list[str | None]:
         """Return the word of each event in a column; an unknown word is None."""
         return [self.words[name][index] if index >= 0 else None for index in self[name].tolist()]
 
-    def by(self, name: str) -> Iterator[tuple[int, Events]]:
+    def grouped_by(self, name: str) -> Iterator[tuple[int, Events]]:
         """Yield each distinct value of a column, with a table of the events that have this value."""
         order = np.argsort(self[name], kind="stable")
         values, first = np.unique(self[name][order], return_index=True)
         for value, indices in zip(values.tolist(), np.split(order, first[1:]), strict=False):
-            yield value, self.at(indices)
+            yield value, self.selected(indices)
 
     def rows(self, *names: str) -> Iterator[tuple[int, ...]]:
         """Yield for each event a tuple with the values of the columns `names`, as Python numbers."""

@@ -103,16 +103,16 @@ class Runtime:
 
     def of(self, *categories: str) -> Events:
         """Return the events of the `categories`; uncategorised events belong to the category ``other``."""
-        return self.events.of("kind", *categories, *([UNCATEGORISED] if OTHER in categories else []))
+        return self.events.with_words("kind", *categories, *([UNCATEGORISED] if OTHER in categories else []))
 
     @property
     def work(self) -> Events:
         """Return all events except frames; a frame only encloses other events."""
-        return self.events.at(self.events["kind"] != KINDS.index(FRAME))
+        return self.events.selected(self.events["kind"] != KINDS.index(FRAME))
 
     def in_front(self, events: Events) -> Events:
         """Return those of the `events` that are on threads with marks of steps, or all events if there are no marks."""
-        return events.at(np.isin(events["thread"], self.front)) if self.has_marks else events
+        return events.selected(np.isin(events["thread"], self.front)) if self.has_marks else events
 
     @property
     def has_prefetch(self) -> bool:
@@ -125,7 +125,7 @@ class Runtime:
         work = self.work
         is_operation = np.array([bool(_OPERATION.search(name)) for name in work.words["name"]], bool)
         is_kernel = np.array([name.startswith("/device:") for name in work.words["thread"]], bool)
-        return work.at(is_operation[work["name"]] | is_kernel[work["thread"]])
+        return work.selected(is_operation[work["name"]] | is_kernel[work["thread"]])
 
     def process(self, number: int) -> TraceProcess:
         """Return a process of a Perfetto trace that shows the events and, below the events, the steps."""
@@ -165,7 +165,7 @@ def from_xplane(name: str, data: bytes) -> Runtime:
     columns = {"start": start, "end": end, "thread": line, "name": op}
     category = _categories(raw.lines, raw.ops, line, op)
     category[step >= 0] = KINDS.index(FRAME)
-    marks = Events({}, **columns, step=step, series=line * len(raw.ops) + op).at(step >= 0)
+    marks = Events({}, **columns, step=step, series=line * len(raw.ops) + op).selected(step >= 0)
     return _new_runtime(name, raw, {**columns, "kind": category}, marks, dated=dated)
 
 

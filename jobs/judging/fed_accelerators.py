@@ -33,7 +33,7 @@ class Outcome:
 
     runs: Sequence[Mapping[str, Any]] = ()
     late: bool = False
-    looser: Sequence[str] = ()  # limits of checks that were looser than the site's limits, with both values
+    looser_checks: Sequence[str] = ()  # limits of checks that were looser than the site's limits, with both values
 
     @property
     def worst_run(self) -> Mapping[str, Any]:

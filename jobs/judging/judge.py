@@ -163,11 +163,11 @@ class CampaignJudge:
     ) -> None:
         self._requests, self._baselines, self._terms, self._cells = requests, baselines, terms, cells
 
-    def judged(self, record: Record) -> Record:
+    def judge(self, record: Record) -> Record:
         """Return a copy of a record with its verdicts; raise UnusableRecordError if the record cannot be judged."""
         terms = self._terms or self._terms_of(record)
         try:
-            return _judged_consistently(record, terms, self.peaks.of(record))
+            return _judged_consistently(record, terms, self.peaks.peak_of(record))
         except UnusableRecordError:
             raise
         except ODD_FIGURES as error:

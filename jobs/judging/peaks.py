@@ -35,7 +35,7 @@ class Peaks:
         for baseline in self.baselines:
             self._by_host[baseline["provenance"].get("host")].append(baseline)
 
-    def of(self, record: Record) -> Peak | None:
+    def peak_of(self, record: Record) -> Peak | None:
         """Return the peak speed of the storage that the runs of a record read from, or None if the peak is unknown.
 
         Only baselines of the same host count. The peak is the rate of the baseline that reads the same data at random
@@ -59,7 +59,7 @@ class Peaks:
             return lowest | {"ceiling_mb_per_s": modelled["ceiling_mb_per_s"], "reads": None}
         return lowest
 
-    def readers(self, record: Record) -> dict[int, float]:
+    def rates_by_reader_count(self, record: Record) -> dict[int, float]:
         """Return, for each number of readers, the median MB/s of random reads of the same data on the same storage."""
         baselines = [
             baseline
@@ -69,7 +69,7 @@ class Peaks:
         by_rate = sorted(baselines, key=_median)
         return {int(baseline["cell"]["settings"]["threads"]): _median(baseline) for baseline in by_rate}
 
-    def sequential(self, record: Record) -> float | None:
+    def sequential_rate(self, record: Record) -> float | None:
         """Return the MB/s at which one reader reads a whole file from start to end, or None if the rate is unknown.
 
         For an emulated storage, return the limit of the emulation.

@@ -220,7 +220,7 @@ def storage_speed(record: Record, peaks: Peaks) -> StorageSpeed:
     if "staging" in settings:  # with staging, a cell reads from two storages at the same time
         return UNKNOWN
     limit, threads = emulated_limit(record), int(settings.get("threads") or 1)
-    rates = peaks.readers(record) if record["cell"]["data"] == "images" else {}
+    rates = peaks.rates_by_reader_count(record) if record["cell"]["data"] == "images" else {}
     maxima = [limit["mb_per_s"]] if limit else []
     enough = {count: rate for count, rate in rates.items() if count >= threads}
     pairs = [(few, many) for few in enough for many in enough if many >= max(MANY_READERS, 2 * few)]

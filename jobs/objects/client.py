@@ -238,7 +238,7 @@ class Client:
         etag: str | None = put["e_tag"]
         return etag
 
-    def listed(self, below: str = "") -> Iterator[StoredObject]:
+    def list_objects(self, below: str = "") -> Iterator[StoredObject]:
         """Yield the objects whose keys begin with `below` and a slash, in the store's order.
 
         Raises ObjectStoreError if the store fails, or if the list does not end.
@@ -271,11 +271,11 @@ class Client:
             names = [self.prefix + key for key in keys]
             self._send(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
 
-    def room(self) -> BucketSpace | None:
+    def bucket_space(self) -> BucketSpace | None:
         """Return the used and the allowed bytes of the bucket, or None if the store does not report them."""
         return bucket_space(self._store)
 
-    def reads(self, key: str) -> bool:
+    def answers_reads(self, key: str) -> bool:
         """Send one read request for an object, and return whether the store answers; the object may be missing."""
         with suppress(self._obstore.exceptions.BaseError, OSError):
             with suppress(FileNotFoundError):
@@ -368,7 +368,7 @@ class _Request:
         word = "missing" if is_missing else "wrong data" if isinstance(error, DataError) else faults.cause_word(text)
         self._late = self._late + 1 if word == "timeout" else 0
         may_be_full = self.writes and (self._late == _LATE_WRITES or (self._late and not is_retried))
-        if may_be_full and client.reads(self._key):
+        if may_be_full and client.answers_reads(self._key):
             refusal, is_retried = faults.STORE_IS_FULL, False
         pause: float = min(client.storage["backoff_s"], _FIRST_PAUSE_S * 2 ** min(self._tries, 30))
         client.answered |= word not in faults.UNREACHABLE_CAUSES

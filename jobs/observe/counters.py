@@ -89,7 +89,7 @@ class CountersObserver(Observer):
         """Read the counters after the run, before snapshots are copied to a slow storage."""
         self._after = self._reading()
         if self._written:
-            self._written.settle()
+            self._written.stop()
         self._throttled_after = cgroup.throttled_time()
 
     @property
@@ -183,7 +183,7 @@ def read_counters(
 
 
 def _count(device: Device | None) -> DeviceCount | None:
-    return DeviceCount(device, device.use()) if device else None
+    return DeviceCount(device, device.read_counters()) if device else None
 
 
 def subtract_readings(before: CounterReading, after: CounterReading) -> dict[str, float | int | None]:

@@ -114,7 +114,7 @@ class IoLimitsObserver(Observer):
 
 
 def _count_on_device(limit: IoLimit, device: Device) -> int:
-    return int(getattr(device.use(), _COUNTS[limit.kind]))
+    return int(getattr(device.read_counters(), _COUNTS[limit.kind]))
 
 
 def _emulates_storage(limit: IoLimit, bounds: Mapping[str, Mapping[str, Any] | None]) -> bool:

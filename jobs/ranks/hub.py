@@ -69,10 +69,10 @@ class Hub:
     secret: str = field(default_factory=new_secret)
     fault: str | None = None  # the reason why the run has failed
     late: str = ""  # text on the ranks that were missing at a meeting point when a rank disconnected or the hub closed
-    seen: list[RankObservation] = field(init=False)
+    observations: list[RankObservation] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seen = [RankObservation() for _ in range(self.size)]
+        self.observations = [RankObservation() for _ in range(self.size)]
         self._members: list[_Member] = []
         self._released: tuple[float, float] | None = None
         self._deadline_s = time.perf_counter() + self.timeout_s
@@ -143,7 +143,7 @@ class Hub:
 
     def _handle(self, member: _Member, message: Message, now_s: float) -> None:
         if "left" in message.value:
-            self._note_start(self.seen[member.rank], message.value["left"], now_s)
+            self._note_start(self.observations[member.rank], message.value["left"], now_s)
         else:
             self._handle_arrival(member, message, now_s)
 
@@ -158,7 +158,7 @@ class Hub:
     def _handle_arrival(self, member: _Member, message: Message, now_s: float) -> None:
         member.at, member.value, member.payload = str(message.value["at"]), message.value.get("value"), message.payload
         if member.at == "end" and self._released:
-            self.seen[member.rank].ended_s = now_s - self._released[0]
+            self.observations[member.rank].ended_s = now_s - self._released[0]
         waiting = self._waiting_members
         if self.fault:
             self._end_run(self.fault)
@@ -252,14 +252,16 @@ _RATES = {
 
 
 def combine_ranks(
-    ranks: Sequence[Run], seen: Sequence[RankObservation], combined: Callable[[Sequence[Run]], Mapping[str, Any]]
+    ranks: Sequence[Run],
+    observations: Sequence[RankObservation],
+    combined: Callable[[Sequence[Run]], Mapping[str, Any]],
 ) -> Run:
     """Return the metrics of the whole run, from the common start of all ranks until the last rank has ended.
 
-    Counts are summed over the ranks, and rates are computed over the whole time. All other metrics are the metrics of
-    the rank that ended last. `ranks` has the metrics of each rank, and `seen` has the times that the hub measured for
-    each rank. `combined` returns the metrics of the benchmark that are no sums. ``start_skew_s`` is the longest
-    possible time between the first and the last start of a rank.
+    Counts are summed over the ranks, and rates are computed over the whole time. All other metrics are the metrics
+    of the rank that ended last. `ranks` has the metrics of each rank, and `observations` the times that the hub
+    measured for each rank. `combined` returns the metrics of the benchmark that are no sums. ``start_skew_s`` is
+    the longest possible time between the first and the last start of a rank.
     """
     runs: Sequence[Mapping[str, Any]] = ranks
     last = max(range(len(runs)), key=lambda rank: runs[rank]["wall_s"])
@@ -278,9 +280,10 @@ def combine_ranks(
         {
             **metrics,
             "straggler": last,
-            "start_skew_s": _combine_known(max, [times.left_s for times in seen]),
+            "start_skew_s": _combine_known(max, [times.left_s for times in observations]),
             "ranks": [
-                _describe_rank(rank, run, times) for rank, (run, times) in enumerate(zip(runs, seen, strict=True))
+                _describe_rank(rank, run, times)
+                for rank, (run, times) in enumerate(zip(runs, observations, strict=True))
             ],
         },
     )

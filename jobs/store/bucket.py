@@ -1,8 +1,8 @@
 """Store files as objects below a prefix of a bucket.
 
-`Bucket.receive` divides a list of files into objects of at most `PIECE_BYTES`. The objects are named ``000000``,
+`Bucket.copy_in` divides a list of files into objects of at most `PIECE_BYTES`. The objects are named ``000000``,
 ``000001`` and so on, in the order of the list. No object contains parts of two files. One request stores one object,
-completely or not at all (`jobs.objects.client.Client.put`). After a kill, a second call of `Bucket.receive` stores only
+completely or not at all (`jobs.objects.client.Client.put`). After a kill, a second call of `Bucket.copy_in` stores only
 the objects that are missing.
 """
 
@@ -85,7 +85,7 @@ class Bucket:
             self._client = Client(self._storage)
         return self._client
 
-    def distrust(self) -> str:
+    def reason_to_distrust(self) -> str:
         """Return "": this program trusts the owner of the bucket, who decides which users may write to the bucket."""
         return ""
 
@@ -105,7 +105,8 @@ class Bucket:
     def entries(self, below: str = "") -> dict[str, StoreEntry]:
         """Return all objects in the store, or only the objects below the name `below`, by name."""
         return {
-            stored.key: StoreEntry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)
+            stored.key: StoreEntry(stored.size, stored.etag, stored.modified)
+            for stored in self.client.list_objects(below)
         }
 
     def read(self, name: str, most_bytes: int) -> bytes:
@@ -146,13 +147,13 @@ class Bucket:
 
     def free_bytes(self) -> int | None:
         """Return the number of bytes that the quota of the bucket still allows, or None if the quota is unknown."""
-        room = self.client.room()
+        room = self.client.bucket_space()
         return room.most_bytes - room.used_bytes if room and room.most_bytes is not None else None
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
+    def copy_in(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Store the `listed` files as objects below `below`, except objects that exist with the right size.
 
-        The content of existing objects is not checked here: `problems` checks the content.
+        The content of existing objects is not checked here: `verify_files` checks the content.
         """
         cap, client, entries = BandwidthLimit(how.mb_per_s), self.client, self.entries(below)
 
@@ -160,24 +161,24 @@ class Bucket:
             with os.fdopen(files.open_file(source / piece.file.name), "rb") as file:
                 file.seek(piece.span.start)
                 data = file.read(len(piece.span))
-            cap.take(len(data))
+            cap.wait_for(len(data))
             client.put(f"{below}/{piece.name}", data)
 
         missing = [piece for piece in _pieces(listed) if not _is_in(entries, f"{below}/{piece.name}", piece)]
         with ThreadPoolExecutor(how.streams) as pool:
             list(pool.map(put, missing))
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
+    def verify_files(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Read the objects of the `listed` files, and return a text for each file that is damaged or missing."""
         with ThreadPoolExecutor(how.streams) as pool:
             faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
             return [fault for fault in faults if fault]
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
+    def has_all_files(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
         """Return whether all objects of the `listed` files exist with the right sizes."""
         return all(_is_in(entries, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
 
-    def bring(self, below: str, listed: Sequence[StoredFile], folder: Path) -> None:
+    def copy_out(self, below: str, listed: Sequence[StoredFile], folder: Path) -> None:
         """Copy the `listed` files from the bucket to a folder, each file completely or not at all.
 
         Raises DamageError if a file differs from `listed`.

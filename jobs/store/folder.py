@@ -29,7 +29,7 @@ class Folder:
         """Return the path of the folder."""
         return str(self.root)
 
-    def distrust(self) -> str:
+    def reason_to_distrust(self) -> str:
         """Return why other users may have changed the files, or "" if only this user may write to the folder."""
         return files.reason_to_distrust(self.root)
 
@@ -89,7 +89,7 @@ class Folder:
         """Return the number of bytes that this user may still write; quotas are not considered."""
         return files.free_bytes(self.root)
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
+    def copy_in(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Copy files to the new folder `below`; make the files and the names of all folders above them durable."""
         target = self.root / below
         parents = [self.root / parent for parent in reversed(Path(below).parents[:-1])]
@@ -98,7 +98,7 @@ class Folder:
         transfer.copy_files(source, target, [(file.name, file.size) for file in listed], how)
         transfer.sync_tree(target, [*reversed(parents), self.root], how.streams)
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
+    def verify_files(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Read the files below `below`, and return a text for each file that differs from `listed`.
 
         The pages of the files are dropped from the page cache first, if the file system supports this. So the files are
@@ -119,8 +119,8 @@ class Folder:
                 problems.append(f"{file.name} has other bytes: its SHA-256 differs")
         return problems
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:  # noqa: ARG002
-        """Return True: a folder loses no file by itself, and `problems` finds damaged files."""
+    def has_all_files(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:  # noqa: ARG002
+        """Return True: a folder loses no file by itself, and `verify_files` finds damaged files."""
         return True
 
 

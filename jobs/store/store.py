@@ -58,7 +58,7 @@ class Store(Protocol):
     more_room: ClassVar[str]
     """The cure in an error message if the files do not fit into the store."""
 
-    def distrust(self) -> str:
+    def reason_to_distrust(self) -> str:
         """Return why other users may have changed files in the store, or "" if only this user may write there."""
 
     def names(self) -> list[str]:
@@ -98,16 +98,16 @@ class Store(Protocol):
     def free_bytes(self) -> int | None:
         """Return the number of free bytes, or None if it is unknown."""
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
+    def copy_in(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Copy the `listed` files of the folder `source` to names below `below`, durably.
 
         A bucket does not copy objects again that an earlier attempt has copied.
         """
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
+    def verify_files(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Read all files below `below`, and return a text for each difference from `listed`."""
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
+    def has_all_files(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
         """Return whether `entries` (from `folders`) contain all `listed` files; for a folder always True."""
 
 
@@ -128,7 +128,7 @@ def refuse_foreign(store: Store, marker_name: str, identity: str) -> bool:
     Raises DatasetError if the store has another marker or other files, or if other users may write to the folder.
     """
     cure = "name another folder or bucket, which is new or empty (storage.root=…, storage.prefix=…)"
-    if fault := store.distrust():
+    if fault := store.reason_to_distrust():
         raise DatasetError(fault, cure)
     try:
         content = os.fsdecode(store.read(marker_name, _MARKER_BYTES)) or "an empty marker"

@@ -32,7 +32,7 @@ class BandwidthLimit:
         self._free_at = 0.0
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> None:
+    def wait_for(self, size: int) -> None:
         """Wait until `size` more bytes may be transferred."""
         if not self._seconds_per_byte:
             return
@@ -149,7 +149,7 @@ def _copy_range(source: int, target: int, span: range, cap: BandwidthLimit) -> N
     view = memoryview(bytearray(_CHUNK))
     offset = span.start
     while offset < span.stop and (count := os.preadv(source, [view[: min(_CHUNK, span.stop - offset)]], offset)):
-        cap.take(count)
+        cap.wait_for(count)
         _write(target, view[:count], offset)
         offset += count
 

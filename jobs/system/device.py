@@ -50,7 +50,7 @@ class Device:
 
     name: str
 
-    def use(self) -> DeviceRequests:
+    def read_counters(self) -> DeviceRequests:
         """Return the requests of all processes to the device since boot (Documentation/block/stat.rst)."""
         fields = [int(field) for field in read_kernel(self._statistics).split()]
         reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = fields[:11]
@@ -62,7 +62,7 @@ class Device:
 
     def traffic(self) -> tuple[int, int]:
         """Return the bytes that all processes have read from and written to the device since boot."""
-        use = self.use()
+        use = self.read_counters()
         return use.read_bytes, use.written_bytes
 
     @property
@@ -104,7 +104,7 @@ class _Group(Device):
 
     def use(self) -> DeviceRequests:
         """Return the sum of the requests to all devices of the group."""
-        return DeviceRequests(*map(sum, zip(*(device.use() for device in self.devices), strict=True)))
+        return DeviceRequests(*map(sum, zip(*(device.read_counters() for device in self.devices), strict=True)))
 
     @property
     def logical_block_bytes(self) -> int:

@@ -157,7 +157,7 @@ def account_of_storage(path: Path) -> RequestAccount | None:
     if model := _model_of(device):
         report: dict[str, Any] = {**ask_server(model)}
         return RequestAccount(model.stem, {key: report[key] for key in _COUNTED}, report["pid"], _read_costs(model))
-    counts: dict[str, float] = {**device.use()._asdict(), "cpu_s": 0.0}
+    counts: dict[str, float] = {**device.read_counters()._asdict(), "cpu_s": 0.0}
     return RequestAccount(file.stem, {key: counts[key] for key in _COUNTED if key in counts}, 0, _read_costs(file))
 
 

@@ -96,7 +96,7 @@ class ProgramEnd(NamedTuple):
     exit: int | None  # exit code of the program; None if a signal ended the program
     signal: int | None  # the signal that ended the program; None if the program ended by itself
     program_s: float  # seconds from the start of the program to the end of the program
-    left_s: float  # seconds from the end of the program to the end of its last process
+    descendants_s: float  # seconds from the end of the program to the end of its last process
     stopped: bool  # whether the keeper was asked to end the processes
     alive: list[str]  # names of processes that could not be killed
     cpu_s: float  # CPU seconds of all processes
@@ -125,7 +125,7 @@ class ProgramKeeper:
         self._answer.readline()  # wait until the keeper is ready
 
     @property
-    def answer(self) -> int:
+    def end_fd(self) -> int:
         """Return a file descriptor that becomes readable when all processes have ended."""
         return int(self._answer.fileno())
 
@@ -200,7 +200,7 @@ class _Processes:
             exit=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             program_s=program_end_s - start_s,
-            left_s=max(0.0, self._last_end_s - program_end_s),
+            descendants_s=max(0.0, self._last_end_s - program_end_s),
             stopped=self._stopped,
             alive=alive,
             cpu_s=usage.ru_utime + usage.ru_stime,

@@ -96,7 +96,7 @@ def traffic_counters(path: Path) -> dict[str, Traffic]:
 class WrittenBytes:
     """A count of the bytes that all processes write to the storage of a folder.
 
-    The count begins when this object is made, and ends with `settle`. `source` is the name of the counter, or None if
+    The count begins when this object is made, and ends with `stop`. `source` is the name of the counter, or None if
     there is no counter or no folder. `below` has the names of counters that count the bytes a second time, such as the
     counter of the disk that contains the file of a loop device.
     """
@@ -111,7 +111,7 @@ class WrittenBytes:
         self._before = self._count()
         self._after: int | None = None
 
-    def settle(self) -> None:
+    def stop(self) -> None:
         """Stop counting."""
         self._after = self._count()
 

@@ -65,7 +65,9 @@ class Lab(Ceph):
         """Let the disk be full for a while: puts wait, as Ceph's clients do, and gets are answered (10 s)."""
         try:
             self._set_ratios(_FULL, ("nearfull", "backfillfull", "full"))  # none may be above the next one
-            self._wait(lambda: "full" in json.loads(self.tell("osd", "dump", "-f", "json"))["osds"][0]["state"], "full")
+            self._wait(
+                lambda: "full" in json.loads(self.run_command("osd", "dump", "-f", "json"))["osds"][0]["state"], "full"
+            )
             yield
         finally:
             self._set_ratios(_FREE, ("full", "backfillfull", "nearfull"))
@@ -74,11 +76,11 @@ class Lab(Ceph):
     def quota(self, most_bytes: int):
         """Let the user have a quota for a while: a put beyond it is refused with ``QuotaExceeded``."""
         for_user = ("--quota-scope=user", "--uid", USER)
-        self.tell("quota", "enable", *for_user, f"--max-size={most_bytes}", program="radosgw-admin")
+        self.run_command("quota", "enable", *for_user, f"--max-size={most_bytes}", program="radosgw-admin")
         try:
             yield
         finally:
-            self.tell("quota", "disable", *for_user, program="radosgw-admin")
+            self.run_command("quota", "disable", *for_user, program="radosgw-admin")
 
     def mend(self) -> None:
         """Let every daemon run again."""
@@ -88,7 +90,7 @@ class Lab(Ceph):
 
     def _set_ratios(self, share: float, names: tuple[str, ...]) -> None:
         for name in names:
-            self.tell("osd", f"set-{name}-ratio", share)
+            self.run_command("osd", f"set-{name}-ratio", share)
 
 
 @contextlib.contextmanager

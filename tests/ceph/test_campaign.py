@@ -83,7 +83,7 @@ def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_ru
         assert check["passed"] is (True if ceph.device else None)
         assert "2 of 2 snapshots read back on ceph" in check["message"]
         assert all(line["verified"] and line["drain_s"] > 0 for line in run["checkpoints"])
-    assert list(Client({**recorded["cell"]["settings"]["storage"], "prefix": "saved"}).listed()) == []
+    assert list(Client({**recorded["cell"]["settings"]["storage"], "prefix": "saved"}).list_objects()) == []
     assert not list((tmp_path / "fast" / "checkpoints").iterdir())
 
 
@@ -105,7 +105,7 @@ def test_the_baseline_puts_objects_that_reach_the_disk_and_removes_them(campaign
         assert (passed["complete"], passed["time_adds_up"]) == (True, True)
         assert (run["requests"], run["objects"]["requests"]) == (31, 31)
     store = Client({"endpoint": ceph.endpoint, "bucket": ceph.bucket, "prefix": "mine", "region": ceph.region})
-    assert not [each.key for each in store.listed("baseline") if "written" in each.key]
+    assert not [each.key for each in store.list_objects("baseline") if "written" in each.key]
 
 
 @pytest.mark.parametrize(

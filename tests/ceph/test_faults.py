@@ -46,7 +46,7 @@ def listed(ceph, storage):
     """What is in the store, as a manifest of ours has it."""
     for key, content in CONTENT.items():
         obstore.put(store(ceph), f"{storage['prefix']}/{key}", content)
-    known = {each.key: each for each in Client(storage).listed()}
+    known = {each.key: each for each in Client(storage).list_objects()}
     return {key: known[key]._replace(sha256=hashlib.sha256(content).hexdigest()) for key, content in CONTENT.items()}
 
 
@@ -113,7 +113,7 @@ def test_a_disk_that_is_full_is_said_to_be_so_when_three_puts_have_waited_or_the
 
     assert client.counts.errors == {"timeout": puts}
 
-    assert [each.key for each in Client(storage).listed()] in ([], ["put"])
+    assert [each.key for each in Client(storage).list_objects()] in ([], ["put"])
 
 
 @pytest.mark.parametrize(("bucket", "word"), [("nowhere", "there is no such bucket"), (None, "access denied")])

@@ -25,33 +25,33 @@ def usual(ceph):
 def quota(ceph, usual):
     """Let the bucket hold so many bytes, for one test."""
     words = ("quota", "set", "--quota-scope=bucket", "--bucket", ceph.bucket)
-    yield lambda size: ceph.tell(*words, f"--max-size={size}", program="radosgw-admin")
-    ceph.tell(*words, f"--max-size={usual}", program="radosgw-admin")
+    yield lambda size: ceph.run_command(*words, f"--max-size={size}", program="radosgw-admin")
+    ceph.run_command(*words, f"--max-size={usual}", program="radosgw-admin")
 
 
 def test_the_room_of_a_bucket_is_told_and_follows_what_is_put_and_deleted(ceph, storage, usual):
     client = Client(storage)
-    before = client.room()
+    before = client.bucket_space()
     client.put("some", bytes(SIZE))
-    with_it = client.room()
+    with_it = client.bucket_space()
     client.delete(["some"])
 
-    assert with_it.used_bytes == before.used_bytes + SIZE == client.room().used_bytes + SIZE
+    assert with_it.used_bytes == before.used_bytes + SIZE == client.bucket_space().used_bytes + SIZE
     assert with_it.most_bytes == usual
-    assert ceph.room() == before
+    assert ceph.bucket_space() == before
 
 
 def test_who_does_not_own_the_bucket_is_not_told(ceph, storage, monkeypatch):
     for key, value in ceph.stranger.items():
         monkeypatch.setenv(key, value)
 
-    assert Client(storage).room() is None
+    assert Client(storage).bucket_space() is None
 
 
 def test_a_bucket_that_is_nearly_full_is_named_by_the_doctor_and_refuses_what_is_beyond_its_quota(ceph, storage, quota):
     client = Client(storage)
     client.put("some", bytes(SIZE))
-    quota(client.room().used_bytes + 100_000)
+    quota(client.bucket_space().used_bytes + 100_000)
 
     (found,) = doctor_node.examine_storage({**storage, "kind": "s3", "device": ceph.device, "cold": True})
 

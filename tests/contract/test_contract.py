@@ -31,8 +31,8 @@ WORDS = ("-m", "benchmark=micro,alexnet", "threads=1,2", "benchmark.width=0.02",
 def finished(tmp_path_factory):
     """A finished campaign of both of the first paper's benchmarks, and a way to give more commands in its place."""
     speak = CommandLine(tmp_path_factory.mktemp("finished"))
-    speak.first = speak(*WORDS)
-    assert speak.first.returncode == 0, speak.first.stderr
+    speak.first_token = speak(*WORDS)
+    assert speak.first_token.returncode == 0, speak.first_token.stderr
     return speak
 
 

@@ -142,12 +142,12 @@ def test_snapshots_are_durable_where_the_least_of_their_targets_has_all_their_by
                 "objects": {
                     "bytes": 5_000_000_000,
                     "endpoint": "e",
-                    "servers": {checks.STORES: {"read_bytes": 2_000_000_000}},
+                    "servers": {checks.OSD_PROCESS_NAME: {"read_bytes": 2_000_000_000}},
                 },
                 "device": "vda",
                 "device_read_bytes": 3_000_000_000,
             },
-            f"vda gave 3000.0 MB, {checks.STORES} gave 2000.0 MB for 5000.0 MB of objects",
+            f"vda gave 3000.0 MB, {checks.OSD_PROCESS_NAME} gave 2000.0 MB for 5000.0 MB of objects",
         ),
     ],
 )

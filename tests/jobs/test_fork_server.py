@@ -257,7 +257,7 @@ def test_where_one_of_several_is_killed_the_others_are_ended_and_say_so(light, t
 
     outcomes = light.run_together(arguments, logs, 60, job="tests.jobs.plain_jobs:hang_or_die")
 
-    assert [each.alone for each in outcomes] == [True, False]
+    assert [each.failed_with_another for each in outcomes] == [True, False]
     assert outcomes[0].run["end"] == {"code": "rank_failed"}
     assert outcomes[1].run["end"] == {"code": "killed", "number": 9}
     assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "0")))

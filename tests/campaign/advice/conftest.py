@@ -66,7 +66,7 @@ def known(folder, leave):
 
     def gathered(*words, **figures):
         verdicts = verdicts_of(folder)
-        return evidence.gather_evidence(verdicts, verdicts.judged(leave(*words, **figures)))
+        return evidence.gather_evidence(verdicts, verdicts.judge(leave(*words, **figures)))
 
     return gathered
 

@@ -33,7 +33,7 @@ def test_of_a_trace_the_mean_over_the_iteration_counts(traced, folder):
     path.write_text(TRACE)
 
     verdicts = verdicts_of(folder)
-    assert evidence.gather_evidence(verdicts, verdicts.judged(made)).trace == {
+    assert evidence.gather_evidence(verdicts, verdicts.judge(made)).trace == {
         "model/hdd busy": 60.0, "I/O pressure": 30.0, "processors idle": 75.0
     }  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_a_trace_that_cannot_be_read_tells_nothing(make, traced, folder):
     make(path)
 
     verdicts = verdicts_of(folder)
-    assert evidence.gather_evidence(verdicts, verdicts.judged(made)).trace == {}
+    assert evidence.gather_evidence(verdicts, verdicts.judge(made)).trace == {}
 
 
 @pytest.mark.parametrize("runs", [3, 4])

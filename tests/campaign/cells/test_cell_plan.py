@@ -75,7 +75,7 @@ def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now
     recorded = leave_record(folder, made[0], *[invalid()] * 5, status="done")
 
     loosely, strictly = (cell_plan.make_plan(made[:1], each, folder).entries[0] for each in (loose, conduct))
-    by_loose, by_strict = (Verdicts(folder, terms_of_conduct(each)).judged(recorded) for each in (loose, conduct))
+    by_loose, by_strict = (Verdicts(folder, terms_of_conduct(each)).judge(recorded) for each in (loose, conduct))
 
     assert (loosely.state, loosely.missing) == ("done", 0)
     assert (strictly.state, strictly.missing) == ("invalid", 5)
@@ -89,7 +89,7 @@ def test_runs_under_other_conditions_than_the_first_one_that_counts_do_not_count
     one, other = ({"process": {"nice": nice}, "machine": {}, "storages": {}} for nice in (0, 5))
     runs = [{**invalid(), "conditions": other}, *[figures(conditions=each) for each in (one, other, one, one)]]
 
-    found = Verdicts(folder, terms_of_conduct(conduct)).judged(leave_record(folder, made[0], *runs, status="done"))
+    found = Verdicts(folder, terms_of_conduct(conduct)).judge(leave_record(folder, made[0], *runs, status="done"))
 
     assert [run["status"] for run in found["runs"]] == ["invalid", "valid", "invalid", "valid", "valid"]
     assert found["runs"][2]["reason"] == "same_conditions: nice was 0, and is 5 in this run"

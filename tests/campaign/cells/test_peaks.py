@@ -45,7 +45,7 @@ RANDOM = ("benchmark=baseline", "benchmark.access=random_read")
 def micro(folder):
     """A cell that was measured; a function that says by what it is judged."""
     made = leave(folder, [], [50.0])
-    return lambda: peaks_of(folder).of(made)
+    return lambda: peaks_of(folder).peak_of(made)
 
 
 def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
@@ -68,13 +68,13 @@ def test_what_readers_get_is_numpy_s_median_of_the_runs_by_their_number(folder):
     leave(folder, [*READ, "benchmark.engine=fio"], [150.0, 100.0, 120.0, 190.0])
     leave(folder, [*READ, "benchmark.engine=ior"], [110.0, 100.0, 190.0])
 
-    found = peaks_of(folder).readers(cell)
+    found = peaks_of(folder).rates_by_reader_count(cell)
 
     assert found == {threads: np.median(rates) for threads, rates in RATES.items()}
     assert [*found.values()] == sorted(found.values())
     known = peaks_of(folder)
-    assert known.sequential(cell) == 135.0
-    assert known.sequential(leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
+    assert known.sequential_rate(cell) == 135.0
+    assert known.sequential_rate(leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
 
 
 def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_readers_get(folder):
@@ -98,7 +98,7 @@ def test_a_baseline_of_other_conditions_judges_nothing(micro, folder):
     assert micro() is None
 
     same = leave(folder, [], [50.0], conditions=CONDITIONS)
-    assert peaks_of(folder).of(same)["mb_per_s"] == 70.0
+    assert peaks_of(folder).peak_of(same)["mb_per_s"] == 70.0
 
 
 def played(most):
@@ -112,7 +112,7 @@ def test_an_emulated_storage_is_as_fast_as_its_bound_at_most_whatever_was_seen(w
     if words:
         leave(folder, words, [seen], **played(163.0))
 
-    assert peaks_of(folder).of(cell) == {
+    assert peaks_of(folder).peak_of(cell) == {
         "by": "hdd, emulated",
         "mb_per_s": 163.0,
         "ceiling_mb_per_s": 326.0,
@@ -125,7 +125,7 @@ def test_an_emulated_storage_that_was_seen_to_give_as_many_readers_less_judges_b
     cell = leave(folder, [threads], [50.0], **played(163.0))
     seen = leave(folder, words, [150.0], **played(163.0))
 
-    peak = peaks_of(folder).of(cell)
+    peak = peaks_of(folder).peak_of(cell)
     assert (peak["by"], peak["mb_per_s"], peak["ceiling_mb_per_s"]) == (seen["cell"]["id"], 150.0, 300.0)
 
 
@@ -157,7 +157,7 @@ def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatev
         leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
     cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
 
-    cell = judge.judge_record(cell, TERMS, peaks_of(folder).of(cell))
+    cell = judge.judge_record(cell, TERMS, peaks_of(folder).peak_of(cell))
 
     verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
     assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}
@@ -170,7 +170,7 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
     wanted, size = StorageRequest.of(HDD, None), IMAGES["bytes"] // IMAGES["files"]
     given = [expected.reads_per_s(wanted, size, depth, IMAGES["bytes"]) for depth in (threads, 2 * threads)]
 
-    peak = peaks_of(folder).of(cell)
+    peak = peaks_of(folder).peak_of(cell)
 
     assert (peak["mb_per_s"], peak["ceiling_mb_per_s"]) == pytest.approx(tuple(size / 1e6 * reads for reads in given))
     assert peak["by"] == "hdd, emulated"
@@ -204,7 +204,7 @@ def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(fold
 def test_what_no_peak_bounds_is_judged_by_none(words, emulated, folder):
     leave(folder, RANDOM, [70.0])
 
-    assert peaks_of(folder).of(leave(folder, words, [300.0], emulated=emulated and {"storage": emulated})) is None
+    assert peaks_of(folder).peak_of(leave(folder, words, [300.0], emulated=emulated and {"storage": emulated})) is None
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def leave(folder, cell, rate=200):
 def computed(folder, requests):
     """What is shown where nothing is remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Summaries, "of", lambda *_: None)
+        patch.setattr(Summaries, "cached_summary", lambda *_: None)
         patch.setattr(Summaries, "save", lambda _: None)
         return cell_states(folder, {"requests": requests})
 
@@ -403,4 +403,4 @@ def test_a_changed_program_believes_nothing_of_what_another_one_has_found(folder
     cell_states(folder, {"requests": []})
     monkeypatch.setattr(verdicts, "_program_state", lambda: [("jobs/checks.py", 1, 1)])
 
-    assert Summaries(folder, []).of(named[0].id) is None
+    assert Summaries(folder, []).cached_summary(named[0].id) is None

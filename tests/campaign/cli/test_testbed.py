@@ -170,7 +170,7 @@ def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned,
     (tmp_path / "s3").mkdir()
     (tmp_path / "s3/gateway.json").write_text(json.dumps(facts))
     monkeypatch.setattr(ceph.Ceph, "answers", lambda *_: True)
-    monkeypatch.setattr(ceph.Ceph, "room", lambda _: room)
+    monkeypatch.setattr(ceph.Ceph, "bucket_space", lambda _: room)
 
     assert run_guarded(["testbed", "status", "--folder", str(tmp_path)]) == 0
     said = capsys.readouterr()

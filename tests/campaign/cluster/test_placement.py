@@ -100,12 +100,15 @@ def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anythi
         r" in about [\d.]+ (h|min) of processor time; IT DOES NOT FIT: /.* needs 3,775,739 MB more,.* free",
         "\n".join(data.lines),
     )
-    assert data.by_job == {entry.cell.id for entry in cdb.entries}
+    assert data.cells_with_data_by_job == {entry.cell.id for entry in cdb.entries}
     with pytest.raises(EnvironmentFaultError, match="needs 3,775,739 MB more"):
         data.require_room()
     of_nodes = _made(planned("+paper=cdb", "storage.shared=false"), login_data_gb=0)
     of_nodes.require_room()
-    assert (of_nodes.by_job, "by each node that reads the data set" in of_nodes.lines[0]) == (set(), True)
+    assert (of_nodes.cells_with_data_by_job, "by each node that reads the data set" in of_nodes.lines[0]) == (
+        set(),
+        True,
+    )
 
 
 SITE = {"make_data": "ask", "login_data_gb": 10.0, "login_processes": 4}
@@ -129,7 +132,11 @@ def test_what_is_to_be_made_is_said_with_its_amount_who_makes_it_and_how_long_th
 
     data = placement.DataPlan([thing], SITE)
 
-    assert (data.lines, data.by_job, data.needs_consent) == ([f"to make: x: {said}"], by_job, bool(by_job))
+    assert (data.lines, data.cells_with_data_by_job, data.needs_consent) == (
+        [f"to make: x: {said}"],
+        by_job,
+        bool(by_job),
+    )
 
 
 @pytest.mark.shows("site.make_data", "site.login_data_gb")
@@ -142,7 +149,7 @@ def test_more_data_than_the_site_lets_a_login_node_make_are_made_where_it_says(
 ):
     data = _made(planned(), make_data=make_data, login_data_gb=limit)
 
-    assert (bool(data.by_job), data.needs_consent) == (by_job, needs_a_yes)
+    assert (bool(data.cells_with_data_by_job), data.needs_consent) == (by_job, needs_a_yes)
     assert (BY_A_JOB if by_job else "by 2 processes of nice 19") in "\n".join(data.lines)
 
 
@@ -151,7 +158,7 @@ def test_a_workstation_makes_its_data_itself_with_as_many_processors_as_it_has(f
     seconds = 58.0 * min(CORES, files)
     found = placement.plan_data(planned("benchmark=baseline,micro").entries, None)
 
-    assert (found.by_job, found.needs_consent) == (set(), False)
+    assert (found.cells_with_data_by_job, found.needs_consent) == (set(), False)
     assert [line.split(":")[1].strip() for line in found.lines] == ["file of a baseline", "data set demo"]
     (line,) = placement.DataPlan([MissingData("x", "/p", files, 10**6, seconds)], None).lines
     assert line.endswith("1.0 MB, /p, in about 58 s")
@@ -235,8 +242,8 @@ def test_the_job_that_makes_data_comes_first_on_one_node_in_the_longest_job_that
     data = _made(cells, login_data_gb=0)
     request = CampaignCall(folder, cells.conduct, "0a1b2c3d", UTC, ())
 
-    first, *others = submission.make_arrays(cells.entries, request, 1000, data.by_job)
+    first, *others = submission.make_arrays(cells.entries, request, 1000, data.cells_with_data_by_job)
 
     assert (first.makes_data, first.nodes, first.timeout_min, first.make_batch().cells) == (True, 1, 1440, [[]])
     assert [len(task) for task in first.tasks] == [1]  # cells of one data set
-    assert [(array.data, array.nodes, array.timeout_min) for array in others] == [(first, 1, 60), (first, 2, 60)]
+    assert [(array.data_array, array.nodes, array.timeout_min) for array in others] == [(first, 1, 60), (first, 2, 60)]

@@ -86,14 +86,14 @@ def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_t
     assert answer.line.endswith("feeds 6 own, not 7 (worst rank 91.7 %, 78.6 %)")
     assert {len(target.outcomes[Setup(number)].runs) for number in (6, 7)} == {5}
     assert {Setup(12), Setup(7, "memory"), Setup(7, "warm")} <= target.outcomes.keys()
-    assert answer.beyond == ""
+    assert answer.remark == ""
     assert lines_of_answer(answer)[0] == f"{answer.line}  [not an MLPerf result, not reviewed]"
 
 
 def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
     answer = find_answer(storage(110, odd={(12, "cold")}), 5, 1024)
 
-    assert (answer.edge.fed, answer.beyond) == (6, "12 are fed in one run, though 7 are not")
+    assert (answer.edge.fed, answer.remark) == (6, "12 are fed in one run, though 7 are not")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,9 @@ def test_all_that_the_data_suffice_for_may_be_fed(storage):
 def test_an_answer_by_looser_checks_says_so_in_its_second_line(storage):
     answer = find_answer(target := storage(110), 5, 1024)
     assert lines_of_answer(answer)[1] == ""
-    target.outcomes[Setup(6)] = replace(target.outcomes[Setup(6)], looser=["checks.other_cpu_max=9 (the site's: 0.5)"])
+    target.outcomes[Setup(6)] = replace(
+        target.outcomes[Setup(6)], looser_checks=["checks.other_cpu_max=9 (the site's: 0.5)"]
+    )
 
     assert "checks.other_cpu_max=9 (the site's: 0.5)" in lines_of_answer(answer)[1]
     assert answer.as_json()["looser_checks"] == ["checks.other_cpu_max=9 (the site's: 0.5)"]
@@ -171,10 +173,10 @@ def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatc
     monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
     target.point["dataset"]["files"] = 500 * 2 * 6
 
-    assert target.size_rule(6)[0] is True
-    assert target.size_rule(7)[0] is False
+    assert target.check_size_rule(6)[0] is True
+    assert target.check_size_rule(7)[0] is False
     monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 300_000}.__getitem__)
-    assert target.size_rule(6)[0] is False
+    assert target.check_size_rule(6)[0] is False
 
 
 def test_the_data_take_no_more_than_the_free_space(storage, monkeypatch):
@@ -215,7 +217,7 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: (record, None))
     outcome = probes.read_outcome(plan, plan.entries[0])
 
-    assert outcome.looser == ["checks.other_cpu_max=9 (the site's: 0.5)"]
+    assert outcome.looser_checks == ["checks.other_cpu_max=9 (the site's: 0.5)"]
     assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
 
 
@@ -239,7 +241,7 @@ def test_what_it_cannot_do_is_refused_before_anything_is_begun(words, why, tmp_p
 
 def test_answers_on_the_same_storage_and_accelerator_say_in_what_they_differ(storage):
     target = storage(110)
-    target.apart = "threads=2"
+    target.distinguishing_settings = "threads=2"
 
     assert "feeds 6 own (threads=2), not 7" in find_answer(target, 5, 1024).line
 

@@ -195,7 +195,7 @@ def test_facts_are_read_from_what_scontrol_says(config, version, log, numbers, p
     assert programs.calls == ["scontrol show config"]
     assert (facts.version, facts.cluster) == version
     assert facts.completion_log == log
-    assert (facts.remembers_s, facts.tasks_at_most) == numbers
+    assert (facts.min_job_age_s, facts.tasks_at_most) == numbers
 
 
 @pytest.mark.parametrize(

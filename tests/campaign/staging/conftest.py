@@ -21,7 +21,7 @@ def observed(tmp_path):
         rng, sizes = np.random.default_rng(1), np.asarray(sizes, float)
         ones, made = np.ones(len(sizes)), []
         for _ in range(runs):
-            spent = SLOW.of(ones, sizes) + own_s + rng.uniform(-1.7, 1.7, len(sizes)) * chance_s
+            spent = SLOW.seconds(ones, sizes) + own_s + rng.uniform(-1.7, 1.7, len(sizes)) * chance_s
             wall = spent.sum() + OTHER_S
             made.append(ProfiledRun(wall, waits * wall, spent.sum(), ones, sizes, spent, np.cumsum(spent)))
         return ObservedRuns(tmp_path / "data", [f"{number:05d}" for number in range(len(sizes))], made, "a cell")

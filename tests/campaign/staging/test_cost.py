@@ -13,9 +13,9 @@ SIZES = np.random.default_rng(0).lognormal(12, 1, 800)
 
 
 def _true_gain(sizes, moved, own_s=0.0):
-    slow, ones = SLOW.of(np.ones(len(sizes)), sizes) + own_s, np.ones(len(sizes))
+    slow, ones = SLOW.seconds(np.ones(len(sizes)), sizes) + own_s, np.ones(len(sizes))
     wall = slow.sum() + OTHER_S
-    return wall / (wall - slow[moved].sum() + FAST.of(ones, sizes)[moved].sum()) - 1
+    return wall / (wall - slow[moved].sum() + FAST.seconds(ones, sizes)[moved].sum()) - 1
 
 
 @pytest.mark.parametrize("runs", [1, 5])
@@ -24,7 +24,7 @@ def test_the_gain_of_the_best_files_is_predicted_although_chance_helped_to_choos
     """By their times alone those would be chosen that had to wait for a turn, and most of that would not come again."""
     seen = observed(SIZES, runs)
     slow = cost.slow_storage_cost(seen)
-    order = np.argsort(-(slow.seconds - FAST.of(np.ones(800), SIZES)) / SIZES)
+    order = np.argsort(-(slow.seconds - FAST.seconds(np.ones(800), SIZES)) / SIZES)
     moved = np.zeros(800, bool)
     moved[order[np.cumsum(SIZES[order]) < capacity * SIZES.sum()]] = True
 
@@ -44,7 +44,9 @@ def test_of_what_sets_files_apart_as_much_is_believed_as_repeats_itself(runs, ch
 
     slow = cost.slow_storage_cost(seen)
 
-    apart, mean = (each - SLOW.of(1, SIZES) for each in (slow.seconds, np.mean([run.spent_s for run in seen.runs], 0)))
+    apart, mean = (
+        each - SLOW.seconds(1, SIZES) for each in (slow.seconds, np.mean([run.spent_s for run in seen.runs], 0))
+    )
     own, chance = own_s.var(), (1.7 * chance_s) ** 2 / 3 / runs
     assert np.cov(apart, mean)[0, 1] / mean.var(ddof=1) == pytest.approx(own / (own + chance), abs=0.09)
 
@@ -72,7 +74,7 @@ def test_calls_that_wait_for_one_another_still_tell_the_two_costs(observed):
 
 def test_a_queue_saves_what_leaves_it_and_a_server_of_all_at_once_little():
     ones, moved = np.ones(800), np.random.default_rng(3).random(800) < 0.4
-    total_s = SLOW.of(ones, ones * 1e5)
+    total_s = SLOW.seconds(ones, ones * 1e5)
     # Eight under way: each takes eight times as long as the storage is busy with it.
     slow = cost.SlowStorageCost(SLOW, total_s, ones, ones * 1e5, calls_at_once=8, waits=8 * total_s[None])
 

@@ -118,7 +118,7 @@ def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(
 
     first, *drawn = cost.measure_costs_of_probe_files(tmp_path, np.array([10_000.0, 90_000.0, 200_000.0]))
 
-    assert first.of(np.ones(1), np.array([1e5])) > 0
+    assert first.seconds(np.ones(1), np.array([1e5])) > 0
     assert len(drawn) == 100
     wanted = np.quantile([10_000, 90_000, 200_000], (np.arange(48) + 0.5) / 48).astype(int)
     assert (sorted(sizes), sizes != sorted(sizes)) == (wanted.tolist(), True)

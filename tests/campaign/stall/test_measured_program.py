@@ -155,7 +155,7 @@ def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = MeasuredProgram(["prog", ODD], Path("/it's here"), None, r"epoch (\d+)", cold=False)
 
-    points = collect_points(program.grid(5, ["cluster=local"]))
+    points = collect_points(program.campaign_arguments(5, ["cluster=local"]))
 
     assert [point["cache"] for point in points] == ["cold", "warm"]
     assert points[0]["benchmark"]["argv"] == ["prog", ODD]
@@ -173,7 +173,7 @@ def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     ],
 )
 def test_own_words_win(own, cold, there, not_there):
-    words = MeasuredProgram(["prog"], Path("/data"), Path("/list"), None, cold=cold).grid(5, own)
+    words = MeasuredProgram(["prog"], Path("/data"), Path("/list"), None, cold=cold).campaign_arguments(5, own)
 
     assert there in words
     assert not_there not in words

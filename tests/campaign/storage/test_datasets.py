@@ -219,8 +219,8 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     images, file = made_data.missing_data([entry(threads=1), entry(threads=2), PlannedCell(baseline, "planned", 1, 1)])
     _prepared(folder, entry())
 
-    assert (images.what, images.files, len(images.cells)) == ("data set demo", 6, 2)
-    assert (file.what, file.files, file.cells) == ("file of a baseline", 1, {baseline.id})
+    assert (images.description, images.files, len(images.cells)) == ("data set demo", 6, 2)
+    assert (file.description, file.files, file.cells) == ("file of a baseline", 1, {baseline.id})
     assert file.bytes >= 50_000_000
     assert file.processor_s == pytest.approx(0.25 * file.bytes / (16 << 20))
     assert (images.place, Path(file.place).name) == (_prepared(folder, entry())[0][0]["path"], f"read-{file.bytes}.bin")

@@ -89,7 +89,7 @@ def test_an_object_that_changes_while_it_is_prepared_is_told_without_a_traceback
     def gone(*_):
         raise DataError("it is not there")
 
-    monkeypatch.setattr(Client, "listed", gone)
+    monkeypatch.setattr(Client, "list_objects", gone)
     with pytest.raises(EnvironmentFaultError, match="it is not there"):
         prepared()
 

@@ -110,10 +110,10 @@ def test_an_order_that_fails_says_why(gateway, monkeypatch):
         done = SimpleNamespace(returncode=code, stdout=said, stderr="no\nsuch pool")
         monkeypatch.setattr(ceph.programs, "run_program", lambda words, done=done, **_: done)
         if not code:
-            assert gateway.tell("osd", "new") == "well"
+            assert gateway.run_command("osd", "new") == "well"
             continue
         with pytest.raises(EnvironmentFaultError, match="ceph osd: no such pool"):
-            gateway.tell("osd", "new")
+            gateway.run_command("osd", "new")
 
 
 def test_the_disk_of_the_store_is_its_loop_device_or_else_its_file(gateway, monkeypatch):

@@ -61,8 +61,8 @@ def test_the_error_that_a_worker_left_is_its_own_where_it_could_be_written_whole
     (batch.folder / "work-0.error.json").write_text('{"mess')
     (batch.folder / "work-1.error.json").write_text('{"message": "no space", "hint": "free some"}')
 
-    assert batch.fault(0) is None
-    assert batch.fault(1) == {"message": "no space", "hint": "free some"}
+    assert batch.worker_error(0) is None
+    assert batch.worker_error(1) == {"message": "no space", "hint": "free some"}
 
 
 MOVED = "slurmstepd-n1: error: execve(): /moved/away/bin/python: No such file or directory"
@@ -89,8 +89,8 @@ def test_the_last_words_of_a_worker_are_the_last_telling_line_of_its_last_log(lo
     if cluster == "slurm":
         (batch.folder / "72_0_0_log.err").write_text("of another worker")
 
-    assert batch.last_words(1) == (f"{says} ({batch.folder / names[1]})" if says else "")
-    assert batch.last_words(7) == (batch.last_words(1) if cluster == "local" else "")
+    assert batch.last_log_line(1) == (f"{says} ({batch.folder / names[1]})" if says else "")
+    assert batch.last_log_line(7) == (batch.last_log_line(1) if cluster == "local" else "")
 
 
 @pytest.mark.parametrize(("lines", "shown"), [(14, 14), (15, 15), (16, 15), (1000, 15)])

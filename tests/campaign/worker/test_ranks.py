@@ -83,7 +83,7 @@ def test_each_rank_runs_its_own_request_again_and_again_and_all_end_with_the_fir
     requests, logs = [{"of": rank} for rank in range(3)], [tmp_path / f"{rank}.log" for rank in range(3)]
 
     with job_of(work_list, *templates) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         outcomes = [leader.run(requests, logs, 5.0) for _ in range(2)]
 
     assert [[each.run["images_per_s"] for each in one] for one in outcomes] == [[1, 2, 3], [10, 11, 12]]
@@ -93,10 +93,10 @@ def test_each_rank_runs_its_own_request_again_and_again_and_all_end_with_the_fir
 
 def test_a_rank_that_takes_longer_than_the_first_is_waited_for(work_list, tmp_path):
     with job_of(work_list, Slow(figures(rate=1)), Slow(figures(rate=2), lasts_s=0.6)) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         outcomes = leader.run([{}] * 2, [tmp_path / "log"] * 2, 5.0)
 
-    assert [(each.run["images_per_s"], each.alone) for each in outcomes] == [(1, False), (2, False)]
+    assert [(each.run["images_per_s"], each.failed_with_another) for each in outcomes] == [(1, False), (2, False)]
     assert outcomes[0].ended_s < outcomes[1].ended_s >= 0.6
 
 
@@ -105,10 +105,10 @@ def test_where_one_rank_fails_those_that_hang_are_stopped_and_only_it_has_failed
     templates = [Slow(failed()) if rank == bad else Slow(lasts_s=SOON_S) for rank in range(3)]
 
     with job_of(work_list, *templates) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         outcomes = leader.run([{}] * 3, [tmp_path / "log"] * 3, 5.0)
 
-    assert [each.alone for each in outcomes] == [rank != bad for rank in range(3)]
+    assert [each.failed_with_another for each in outcomes] == [rank != bad for rank in range(3)]
     assert outcomes[bad].run["end"] == {"code": "killed", "number": 9}
 
 
@@ -116,7 +116,7 @@ def test_a_stop_that_comes_when_the_run_has_ended_is_not_answered(work_list, tmp
     templates = [Slow(figures(rate=1)), Slow(figures(rate=2))]
 
     with job_of(work_list, *templates) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         leader._followers[0].channel.send({"do": "stop"})  # noqa: SLF001 - as `run` does where a rank is late
         outcomes = leader.run([{}] * 2, [tmp_path / "log"] * 2, 5.0)
 
@@ -133,7 +133,7 @@ def test_a_rank_whose_connection_ends_in_a_run_is_lost(work_list, tmp_path):
 
     gone = threading.Thread(target=come_and_go)
     gone.start()
-    leader.gather()
+    leader.wait_for_ranks()
 
     with pytest.raises(RankLostError, match="rank 1 on n7 is lost"):
         leader.run([{}] * 2, [tmp_path / "log"] * 2, 5.0)
@@ -152,7 +152,7 @@ def test_a_rank_that_stalls_is_named_and_no_other_one_is_waited_for_longer(work_
             over.wait(SOON_S)
 
     with meanwhile(stall), meanwhile(lambda: ranks.serve_first_rank(work_list, work, 2, Slow(figures()))):
-        leader.gather()
+        leader.wait_for_ranks()
         began = time.perf_counter()
         with pytest.raises(RankLostError, match="rank 1 is lost: the run does not stop"):
             leader.run([{}] * 3, [tmp_path / "log"] * 3, SOON_S)
@@ -206,7 +206,7 @@ def test_those_who_came_instead_of_a_rank_are_named_and_a_rank_that_comes_does_n
     refused = contextlib.nullcontext() if comes else pytest.raises(EnvironmentFaultError)
     with meanwhile(come), contextlib.closing(leader), refused as caught:
         try:
-            leader.gather()
+            leader.wait_for_ranks()
         finally:
             over.set()
 
@@ -238,7 +238,7 @@ def test_who_is_no_rank_of_the_job_is_sent_away_and_the_file_is_private_until_al
             eventually(lambda: not _file(work_list).exists())
 
     with meanwhile(come):
-        leader.gather()
+        leader.wait_for_ranks()
         assert not _file(work_list).exists()
     leader.close()
 
@@ -254,7 +254,7 @@ def test_no_secret_goes_to_another_node_and_its_rank_has_that_of_the_hub(work_li
     requests = [{"rank": {"rank": rank, "secret": "s"}} for rank in range(2)]
 
     with job_of(work_list, *templates) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         secret = leader._secret  # noqa: SLF001
         for request in requests:
             request["rank"]["secret"] = leader.hub_secret
@@ -271,7 +271,7 @@ def test_a_follower_writes_no_log_outside_the_campaign_s_folder(work_list, tmp_p
     templates = [Slow(figures()), Slow(figures())]
 
     with job_of(work_list, *templates) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         outcomes = leader.run([{}] * 2, [tmp_path / "a.log", tmp_path / name], 5.0)
 
     assert templates[1].asked == []
@@ -306,7 +306,7 @@ def test_the_file_of_a_first_rank_that_was_killed_is_removed_by_one_that_sees_it
 
     with meanwhile(lambda: ranks.serve_first_rank(work_list, work, 1, Slow())):
         with pytest.raises(EnvironmentFaultError):  # rank 2 never comes
-            leader.gather()
+            leader.wait_for_ranks()
         assert _file(work_list).exists()
         for each in leader._followers:  # noqa: SLF001 - as the kernel does when it is killed
             each.channel.close()
@@ -340,7 +340,7 @@ def test_each_node_makes_its_own_data_which_must_be_the_same(there, error, work_
 
     monkeypatch.setattr(ranks.session, "make_missing_data", with_dataset)
     with job_of(work_list, Slow(), Slow()) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         with pytest.raises(UsageError, match=error) if error else contextlib.nullcontext():
             leader.make_data({"id": "x"}, {"checksum": "c", "path": "/ours"})
 
@@ -356,7 +356,7 @@ def test_a_node_that_works_for_long_is_waited_for_and_one_that_stalls_is_lost(st
 
     monkeypatch.setattr(ranks.session, "make_missing_data", make)
     with job_of(work_list, Slow(), Slow()) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         with pytest.raises(RankLostError, match="rank 1 on n7 is lost") if stalls else contextlib.nullcontext():
             leader.make_data({"id": "x"}, {"checksum": "c"})
 
@@ -374,7 +374,7 @@ def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it_and_let_go(work
 
     monkeypatch.setattr(ranks.locks, "acquire_lock", locked)
     with job_of(work_list, *[Slow() for _ in range(4)]) as leader:
-        leader.gather()
+        leader.wait_for_ranks()
         with leader.hold_storages(tmp_path / "lock"):
             during = [*held]
 

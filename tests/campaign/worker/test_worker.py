@@ -265,7 +265,7 @@ def test_a_list_may_be_walked_by_hand(name, code, work, listed):
 
 def test_a_campaign_is_known_by_its_first_request(folder, work):
     first, later, other = (
-        CampaignCall(folder, work["conduct"], token, UTC, (), first=first)
+        CampaignCall(folder, work["conduct"], token, UTC, (), first_token=first)
         for token, first in (("first", ""), ("second", "first"), ("second", ""))
     )
 

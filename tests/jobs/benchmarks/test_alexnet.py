@@ -72,7 +72,7 @@ def test_the_whole_batches_of_an_epoch_are_asked_for_or_so_many_and_at_least_one
     settings = {"iterations": iterations, "batch_size": batch_size, "checkpoint": {"every": 2}}
 
     assert AlexNetTraining.count_images_read(settings, files) == asked
-    assert AlexNetTraining.to_save(
+    assert AlexNetTraining.count_snapshots(
         {**settings, "benchmark": SMALL}, [Path(f"{each % 3}/x") for each in range(files)]
     ) == (
         asked // batch_size // 2,

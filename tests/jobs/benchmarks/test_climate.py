@@ -69,7 +69,7 @@ def test_each_reader_reads_what_was_predicted_cold(run, reader, made, tmp_path, 
     # What the kernel says, and the logs of who read.
     assert 28 * IMAGE <= figures["device_bytes"] < 2 * 28 * (17 * POINTS * 4 + 16_384)
     log, _ = read_logs(sorted(tmp_path.glob("a.timelog*")))
-    reads = log.events.of("kind", "read")
+    reads = log.events.with_words("kind", "read")
     assert reads["bytes"].sum() == figures["bytes_read"] + figures["bytes_ahead"] == 56 * IMAGE
     by = reads.texts("phase")
     names, rules = sorted(path.name for path in made.glob("data-*.h5")), ClimateRules(31, 1, 0, 2, 1, None, 1)
@@ -89,7 +89,7 @@ def test_profiles_see_each_file_that_is_read_and_what_each_step_did(run, tmp_pat
     assert (passed(figures)["profile_complete"], passed(figures)["time_adds_up"]) == (True, True), figures
     assert (figures["tensorflow"]["error"], figures["tensorflow"]["steps"]) == (None, 24)
     seen = tensorflow_trace.read_trace(tmp_path / "steps.npz").events
-    in_order = seen.at(np.argsort(seen["start"], kind="stable")).rows("name", "start", "end")
+    in_order = seen.selected(np.argsort(seen["start"], kind="stable")).rows("name", "start", "end")
     marks = [(seen.words["name"][name], start, end) for name, start, end in in_order]
     marks = [each for each in marks if each[0].startswith("campaign ")]
     assert {name for name, *_ in marks} == {f"campaign {part}" for part in ("next", "compute", "validate", "other")}
@@ -153,7 +153,7 @@ def test_copies_on_a_fast_storage_are_what_a_staged_run_reads(run, made, disk, t
     proofs = (*PREDICTED, "cold", "device_bytes", "same_data", "staged_cold")
     assert {rule: passed(figures)[rule] for rule in proofs} == dict.fromkeys(proofs, True)
     log, _ = read_logs([tmp_path / "a.timelog"])
-    stage, read = (log.events.of("kind", action) for action in ("stage", "read"))
+    stage, read = (log.events.with_words("kind", action) for action in ("stage", "read"))
     names = [Path(name) for name in {*read.texts("file")}]
     assert len(names) == figures["stage_files"] == 28
     assert all(name.is_relative_to(disk / "fast") for name in names)

@@ -113,12 +113,12 @@ def test_the_time_log_has_the_true_epochs_and_phases(run, tmp_path):
 
     log, _ = read_logs([tmp_path / "a.timelog"])
     events = log.events
-    loads = events.of("kind", "load")
+    loads = events.with_words("kind", "load")
     told = figures["load_list"]
     phases = [PHASES.index(phase) for phase in told["phase"]]
     found = sorted(zip(loads["phase"].tolist(), loads["epoch"].tolist(), strict=True))
     assert found == sorted(zip(phases, told["epoch"], strict=True))
-    reads = events.of("kind", "read")
+    reads = events.with_words("kind", "read")
     assert reads["bytes"].sum() == figures["bytes_read"]
     assert {log.actions[code] for code in {*events["kind"].tolist()}} == {
         "open", "read", "load", "shuffle", "next", "compute", "validate",

@@ -91,7 +91,7 @@ S3 = BASELINE | {"storage.kind": "s3"}
     ],
 )
 def test_settings_that_are_legal_alone_and_impossible_together_are_refused_with_a_cure(name, values, said):
-    refused = registry.benchmarks()[name].refusal(values)
+    refused = registry.benchmarks()[name].settings_error(values)
 
     assert (said in refused[0] and bool(refused[1])) if said else refused is None
 
@@ -114,13 +114,13 @@ def test_what_acts_on_a_cell_follows_from_what_it_does(those, acting, idle, word
     )
     node = node if benchmark.name == "baseline" else those["benchmark"]
 
-    found = benchmark.acting_settings(
+    found = benchmark.effective_settings(
         {"storage": {}, **dict.fromkeys(("dataset", "threads", "seed"), 1), **those, "benchmark": node}
     )
     own = ("benchmark", "storage", "cache", *acting)
     assert found.keys() == set(own)
     assert node.keys() - found["benchmark"].keys() == idle
-    assert words is None or benchmark.words(node) == words
+    assert words is None or benchmark.id_words(node) == words
 
 
 def test_finding_the_benchmarks_imports_nothing_slow():

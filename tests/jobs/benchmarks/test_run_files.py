@@ -76,11 +76,11 @@ def test_copies_of_each_rank_are_whole_and_go_with_the_run(stage, originals, fas
     before = [file_identity(path) for path in originals]
 
     with stage(f"{fast}/../{fast.name}") as first, stage(rank=1) as second:
-        copies = [first.of(path) for path in originals[:-1]]
+        copies = [first.path_of(path) for path in originals[:-1]]
         assert [copy.read_bytes() for copy in copies] == [path.read_bytes() for path in originals[:-1]]
         assert all(copy.is_relative_to(fast) for copy in copies)
-        assert {*copies}.isdisjoint(second.of(path) for path in originals[:-1])
-        assert first.of(originals[-1]) == originals[-1]
+        assert {*copies}.isdisjoint(second.path_of(path) for path in originals[:-1])
+        assert first.path_of(originals[-1]) == originals[-1]
 
     assert (first.figures["stage_files"], first.figures["stage_bytes"]) == (7, sum(SIZES[:-1]))
     assert files_below(fast) == []
@@ -96,15 +96,15 @@ def test_what_a_killed_run_left_is_gone_on_with_and_told(stage, originals, fast)
 
     with stage() as copies:
         assert (copies.figures["stage_found_files"], copies.figures["stage_files"]) == (3, 4)
-        assert [copies.of(path).read_bytes() for path in originals] == [path.read_bytes() for path in originals]
-        assert sum(copies.of(path).stat().st_ctime_ns == left.get(path.name) for path in originals[:-1]) == 3
+        assert [copies.path_of(path).read_bytes() for path in originals] == [path.read_bytes() for path in originals]
+        assert sum(copies.path_of(path).stat().st_ctime_ns == left.get(path.name) for path in originals[:-1]) == 3
 
     assert files_below(fast) == []
 
 
 def test_copies_of_other_files_that_a_killed_run_left_make_room(stage, originals, fast):
     with stage() as copies:
-        other = shutil.copy2(originals[-1], copies.of(originals[0]).parent)
+        other = shutil.copy2(originals[-1], copies.path_of(originals[0]).parent)
         with pytest.raises(DatasetError, match="another run reads"), stage():
             pass
         shutil.copytree(Path(other).parent, fast / "kept")

@@ -187,7 +187,7 @@ def test_by_hand_a_run_logs_its_steps(job, paths, tmp_path, benchmark, actions):
     log, _ = read_logs([file])
     events = log.events
     assert {log.actions[code] for code in events["kind"].tolist()} == actions
-    assert events.of("kind", "next")["step"].tolist() == [0, 1, 2]
+    assert events.with_words("kind", "next")["step"].tolist() == [0, 1, 2]
     assert metrics["timelog"] == "a.timelog"
 
 

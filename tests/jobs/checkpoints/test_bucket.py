@@ -55,13 +55,13 @@ def test_a_store_that_fails_while_it_gives_a_snapshot_leaves_the_other_copy(raw,
     raw[f"{FOREIGN}/files/000000"] = b"other"
     value = {"schema": 1, "name": FOREIGN, "step": 9, "files": [["a", 5, "0"]]}
     raw[f"{FOREIGN}/{MANIFEST_NAME}"] = json.dumps(value).encode()
-    bring = Bucket.bring
+    bring = Bucket.copy_out
 
     def refused(*words):
         raw.root.script = [BUSY] * 3
         return bring(*words)
 
-    monkeypatch.setattr(Bucket, "bring", refused)
+    monkeypatch.setattr(Bucket, "copy_out", refused)
     found, said = told(lambda: latest_snapshot(*places))
 
     assert bytes_of(found) == contents(1)

@@ -25,7 +25,7 @@ from tests.jobs.checkpoints.child import contents, writer
 from tests.jobs.checkpoints.shared import blob, bytes_of, in_this_process, reasons, saved, snapshots_in, steps
 
 FOREIGN = "00000009-step9-deadbeef"
-LOOKS = {"folder": "problems", "bucket": "bring"}
+LOOKS = {"folder": "verify_files", "bucket": "copy_out"}
 LARGE = {"folder": "shards/ckpt.data-0", "bucket": "000001"}
 QUICK = {"attempts": 2, "backoff_s": 0.0}
 
@@ -125,7 +125,7 @@ def lying(patch, raw, name, changed):
         return receive
 
     for kind in (Folder, Bucket):
-        patch.setattr(kind, "receive", wrapped(kind.receive))
+        patch.setattr(kind, "copy_in", wrapped(kind.copy_in))
 
 
 @pytest.mark.parametrize("lie", [lambda data: data[:-1], lambda data: data.replace(b'"saved_at": 1', b'"saved_at": 2')])
@@ -490,7 +490,7 @@ def test_a_list_that_cannot_be_had_in_full_removes_nothing_and_drains_nothing_tw
 
 def test_what_the_drainer_could_not_say_before_it_died_stands_in_the_manifest(places, opened, monkeypatch):
     buffer = opened()
-    monkeypatch.setattr(DrainJournal, "tell", lambda *_, **__: None)
+    monkeypatch.setattr(DrainJournal, "append", lambda *_, **__: None)
     buffer.save(1, writer(1))
     assert drain_loop.drain_snapshots(*places) == 0
 
@@ -504,7 +504,7 @@ def test_who_sets_the_time_of_day_changes_no_duration_and_that_of_another_boot_i
 ):
     buffer, ended = opened(), clock.current_moment()
     if not journal:
-        monkeypatch.setattr(DrainJournal, "tell", lambda *_, **__: None)
+        monkeypatch.setattr(DrainJournal, "append", lambda *_, **__: None)
     buffer.save(1, writer(1))
     with monkeypatch.context() as patch:
         patch.setattr(drain_loop.time, "time", lambda: 0.0)

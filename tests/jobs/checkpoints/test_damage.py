@@ -79,7 +79,7 @@ def test_all_that_is_wrong_with_the_files_of_a_snapshot_is_told_each_kind_in_ord
         os.mkfifo(folder / more)
     flip(folder / "ckpt.index")
 
-    assert Folder(tmp_path / "fast").problems(f"{name}/files", expected, TransferOptions()) == [
+    assert Folder(tmp_path / "fast").verify_files(f"{name}/files", expected, TransferOptions()) == [
         "lost is missing",
         *(f"{more} is not in the manifest" for more in "ab"),
         *(f"{more} is no regular file" for more in "ab"),

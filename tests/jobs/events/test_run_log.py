@@ -38,7 +38,7 @@ def test_the_true_difference_of_clocks_is_within_the_bounds_of_the_barriers(tmp_
 
     assert clocks["d"].low_ns <= ahead - 100 <= clocks["d"].high_ns
     assert clocks["d"].apart_ns == clocks["c"].shift_ns == 0
-    enters, leaves = ({rank: own[key] for rank, own in log.events.by("rank")} for key in ("start", "end"))
+    enters, leaves = ({rank: own[key] for rank, own in log.events.grouped_by("rank")} for key in ("start", "end"))
     for turn in range(len(barriers)):
         assert max(own[turn] for own in enters.values()) <= min(own[turn] for own in leaves.values())
 

@@ -253,7 +253,7 @@ def test_a_storage_has_no_more_where_twice_the_readers_get_no_more(threads, read
     record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
     record["cell"]["settings"]["threads"] = threads
     known = Peaks(())
-    known.readers = lambda _: readers
+    known.rates_by_reader_count = lambda _: readers
 
     assert storage_speed(record, known) == StorageSpeed(at_most, *to_more)
     record["cell"]["settings"]["staging"] = "small"

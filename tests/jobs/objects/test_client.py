@@ -42,14 +42,14 @@ def pauses(monkeypatch):
 @pytest.mark.shows("storage.bucket", "storage.prefix", "storage.endpoint", "storage.region")
 def test_objects_are_listed_below_the_prefix_and_read_whole_or_in_part(store):
     client = Client({**store.storage, "prefix": "/photos/"})
-    listed = {each.key: each for each in client.listed()}
+    listed = {each.key: each for each in client.list_objects()}
 
     assert {key: each.size for key, each in listed.items()} == {f"{n:02}.jpg": 1000 + n for n in range(20)}
     assert bytes(client.get("07.jpg", listed["07.jpg"])) == store.objects[KEY]
     assert bytes(client.get("07.jpg", span=(10, 30))) == store.objects[KEY][10:30]
     assert client.key_of(client.url_of("a/b")) == "a/b"
     with pytest.raises(ObjectStoreError, match="no such bucket"):
-        list(Client({**store.storage, "bucket": "other"}).listed())
+        list(Client({**store.storage, "bucket": "other"}).list_objects())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_objects_are_listed_below_the_prefix_and_read_whole_or_in_part(store):
 )
 def test_a_request_that_fails_is_sent_again_and_counted_by_what_went_wrong(store, pauses, fault, word):
     client = Client({**store.storage, "checksum": True})
-    (known,) = (each for each in client.listed() if each.key == KEY)
+    (known,) = (each for each in client.list_objects() if each.key == KEY)
     store.script = [fault]
 
     data = client.get(KEY, known._replace(sha256=hashlib.sha256(store.objects[KEY]).hexdigest()))
@@ -99,7 +99,7 @@ def test_a_key_that_the_client_cannot_read_is_named_at_once(store, client):
     store.objects["photos/a//b.jpg"] = b"1"
 
     with pytest.raises(ObjectStoreError, match=r"cannot read: Path .photos/a//b\.jpg"):
-        list(client.listed("photos"))
+        list(client.list_objects("photos"))
     assert client.counts.retries == 0
 
 
@@ -212,7 +212,7 @@ def test_an_object_that_is_missing_is_no_fault_of_the_store(store, client):
 )
 def test_other_bytes_than_listed_are_asked_for_once_more_and_then_refused(store, pauses, fault, checksum, said):
     client = Client({**store.storage, "checksum": checksum})
-    (known,) = (each for each in client.listed() if each.key == KEY)
+    (known,) = (each for each in client.list_objects() if each.key == KEY)
     known = known._replace(sha256=hashlib.sha256(store.objects[KEY]).hexdigest())
     store.script = [fault] * 2
 
@@ -265,7 +265,7 @@ def test_credentials_come_from_the_environment_else_from_the_profile(signed, mon
 def test_ahead_keeps_so_many_requests_in_flight_and_gives_each_object_to_whom_asks_for_it(store, concurrency):
     store.delay_s = 0.01
     client = Client(store.storage)
-    wanted = [(each.key, each) for each in client.listed("photos")]
+    wanted = [(each.key, each) for each in client.list_objects("photos")]
     ahead = ReadAhead(client, wanted, concurrency)
     assert store.gets == []  # before the clock
 
@@ -310,7 +310,7 @@ def test_whoever_waits_for_an_object_when_ahead_ends_or_asks_later_gets_an_error
 
 def test_an_error_of_ahead_comes_to_whom_asks_for_the_object(store):
     client = Client(store.storage)
-    wanted = [(each.key, each) for each in client.listed("photos")]
+    wanted = [(each.key, each) for each in client.list_objects("photos")]
     del store.objects[wanted[3][0]]
     ahead = ReadAhead(client, wanted, 2)
 
@@ -334,11 +334,11 @@ def test_a_proxy_of_the_environment_is_named_and_loopback_does_without(store, mo
         Client({**store.storage, **changed}) for changed in ({}, {"endpoint": "http://far.invalid", "retries": 0})
     )
 
-    assert len(list(near.listed("photos"))) == 20
+    assert len(list(near.list_objects("photos"))) == 20
     assert "proxy" not in near.path
     assert far.path["proxy"] == "127.0.0.1:9"
     with pytest.raises(ObjectStoreError, match=r"http://far.invalid through the proxy 127.0.0.1:9, bucket") as caught:
-        list(far.listed())
+        list(far.list_objects())
     assert "secret" not in caught.value.message
 
 
@@ -348,7 +348,7 @@ def test_a_list_that_has_no_end_is_an_error_and_not_asked_for_again(store, monke
     store.rows_of_endless = rows
 
     with pytest.raises(ObjectStoreError, match=r"store lists \d+ objects, and claims to have more") as error:
-        list(Client({**store.storage, "timeout_s": 0.2 if rows < 20 else 30.0}).listed())
+        list(Client({**store.storage, "timeout_s": 0.2 if rows < 20 else 30.0}).list_objects())
 
     assert "a store of objects" in error.value.hint
     assert store.lists == 1
@@ -415,14 +415,14 @@ LARGE = {"files": 100, "median_bytes": 1_000_000, "sigma": 0.0, "width": 2000, "
 def test_a_bucket_has_the_room_that_its_store_tells(store, headers, room):
     store.room = headers
 
-    assert Client(store.storage).room() == room
+    assert Client(store.storage).bucket_space() == room
 
 
 def test_of_a_store_that_does_not_answer_no_room_is_known(store):
     client = Client(store.storage)
     store.close()
 
-    assert client.room() is None
+    assert client.bucket_space() is None
     assert error_if_too_large(Bucket(store.storage, "s3://bucket"), 1 << 60) == ""
 
 

@@ -332,7 +332,7 @@ def test_what_is_written_to_a_loop_device_is_known_to_be_counted_by_the_device_o
     assert written.bytes is None
     (point / "file").write_bytes(bytes(8 * MIB))
     page_cache.sync_file_system(point)
-    written.settle()
+    written.stop()
     assert written.bytes == pytest.approx(8 * MIB, rel=0.1)
 
 

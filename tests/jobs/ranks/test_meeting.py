@@ -135,7 +135,7 @@ def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
             rank.end()
 
         assert each(hub, slow) == [None, None]
-        assert hub.seen[1].ended_s >= 3.6
+        assert hub.observations[1].ended_s >= 3.6
 
 
 def test_where_no_rank_came_those_who_did_are_named():
@@ -229,8 +229,8 @@ def test_the_hub_bounds_when_each_rank_began_and_how_far_its_clock_is_ahead(monk
     monkeypatch.setattr("jobs.ranks.rank.time.time", lambda: real() + 100)  # the hub's, too: in one process
     with hub_of(3) as hub:
         each(hub, lambda rank: rank.start() and None)
-        assert eventually(lambda: all(seen.clock_s for seen in hub.seen))
-        each_seen = list(hub.seen)
+        assert eventually(lambda: all(seen.clock_s for seen in hub.observations))
+        each_seen = list(hub.observations)
 
     for seen in each_seen:
         low, high = seen.clock_s

@@ -249,7 +249,7 @@ def test_a_file_system_is_identified_by_what_mount_and_statvfs_tell(tmp_path):
 def test_what_was_asked_of_a_device_is_read_from_the_kernels_list_however_long_that_is(fields, use, monkeypatch):
     monkeypatch.setattr(device, "read_kernel", lambda _: f"{fields}\n")
 
-    assert Device("sda").use() == use
+    assert Device("sda").read_counters() == use
 
 
 def test_of_a_raid_all_members_are_the_lowest_device_and_of_a_plain_disk_there_is_none(monkeypatch):
@@ -265,12 +265,12 @@ def test_of_a_raid_all_members_are_the_lowest_device_and_of_a_plain_disk_there_i
 
 def test_several_devices_are_counted_as_one(monkeypatch):
     counts = {"a": DeviceRequests(1, 2, 3, 4, 5, 6.0, 7.0, 8.0), "b": DeviceRequests(*[10] * 8)}
-    monkeypatch.setattr(Device, "use", lambda self: counts[self.name])
+    monkeypatch.setattr(Device, "read_counters", lambda self: counts[self.name])
     monkeypatch.setattr(Device, "logical_block_bytes", property(lambda self: {"a": 512, "b": 4096}[self.name]))
     monkeypatch.setattr(Device, "request_bytes", property(lambda self: {"a": 1 << 17, "b": 1 << 20}[self.name]))
 
     several = device.combine_devices([Device("a"), Device("b"), Device("a")])
-    assert several.use() == DeviceRequests(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
+    assert several.read_counters() == DeviceRequests(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
     assert several.traffic() == (12, 14)
     assert (several.name, several.logical_block_bytes, several.request_bytes) == ("a+b", 512, 1 << 20)
     assert device.combine_devices([Device("a"), Device("a")]) == Device("a")

@@ -107,7 +107,7 @@ def test_a_daemon_that_has_left_its_session_is_waited_for(tmp_path):
 
     assert (tmp_path / "done").exists()
     assert ended.exit == 0
-    assert ended.left_s > 0.3
+    assert ended.descendants_s > 0.3
 
 
 def test_processor_time_and_bytes_are_those_of_the_whole_tree(tmp_path):
