@@ -10,7 +10,7 @@ from jobs.model import codes
 from jobs.model.codes import ExitCode, JobEnd, RunEnd, Waiting
 
 ROOT = Path(__file__).parents[1]
-SENTENCES = {"reason", "reasons", "message", "messages", "why", "hint", "sentence", "last_words"}
+SENTENCES = {"reason", "reasons", "message", "messages", "why", "hint", "sentence", "last_log_line"}
 PARTED = {"startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "split", "find", "index"}
 MATCHED = {"match", "search", "fullmatch", "findall", "finditer", "split"}
 # Programs that give a sentence and no code; each is read in one place, which makes a code of it.

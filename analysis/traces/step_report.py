@@ -233,7 +233,7 @@ def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
     for code, events in log.events.grouped_by("kind"):
         action = events.spans
         times = {"all": action} | {name: intersection(action, each) for name, each in spans.items()}
-        within = {name: each.within(steps.start, steps.end) for name, each in times.items()}
+        within = {name: each.length_within(steps.start, steps.end) for name, each in times.items()}
         seconds[log.actions[code]] = {name: float(each.sum()) / NS for name, each in within.items()}
     return seconds
 

@@ -68,14 +68,14 @@ class ColdWarmComparison:
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as plain values, with computed seconds, shares and decisions."""
         values = asdict(self)
-        for name in ("whole", "marked"):
+        for name in ("whole", "timed_part"):
             if (change := getattr(self, name)) is not None:
                 values[name] |= {"seconds": change.seconds, "share": change.share, "decided": change.decided}
-        return values | {"rest": self.warm_bound and self.warm_bound.as_json}
+        return values | {"warm_bound": self.warm_bound and self.warm_bound.as_json}
 
 
 def compare_records(
-    name: str, cold: Record | None, warm: Record | None, rest: Bottleneck | None = None
+    name: str, cold: Record | None, warm: Record | None, warm_bound: Bottleneck | None = None
 ) -> ColdWarmComparison:
     """Compare the judged records of the cold and the warm cell, each None if there is no record.
 
@@ -93,7 +93,7 @@ def compare_records(
         None if any(None in pair for pair in marked) else median_difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
         min(statistics.median(loaded), runs[0]["data_bytes"]) if loaded and None not in loaded else None,  # type: ignore[type-var] # none is None
-        rest,
+        warm_bound,
         _why_not(cold, warm),
     )
 

@@ -53,7 +53,7 @@ def category_times(runtime: Runtime) -> CategoryTimes:
     exposed = {name: span if name == COMPUTE else time_outside(span, spans[COMPUTE]) for name, span in spans.items()}
     in_front = {**spans, CHECKPOINT: runtime.in_front(events[CHECKPOINT]).spans}
     own_spans = dict(zip(CATEGORIES, without_earlier([*in_front.values()]), strict=True))
-    spent = {name: span.within(steps.start, steps.end) for name, span in own_spans.items()}
+    spent = {name: span.length_within(steps.start, steps.end) for name, span in own_spans.items()}
     return CategoryTimes(
         {name: span.elapsed(steps.start, steps.end) for name, span in spans.items()},
         {name: _sum_within(part["start"], part["end"], steps) for name, part in events.items()},

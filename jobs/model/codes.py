@@ -24,13 +24,13 @@ class ExitCode(IntEnum):
 
     meaning: str
 
-    DONE = 0, "all cells are done and valid"
+    DONE = 0, "all cells are valid"
     NOT_DONE = 1, "a cell failed or is invalid"
     USAGE = 2, "wrong configuration or usage"
-    ENVIRONMENT = 3, "the environment cannot run the campaign"
+    ENVIRONMENT = 3, "the environment cannot run it"
     SCHEDULER = 4, "the scheduler refused a request"
     INTERRUPTED = 130, "interrupted"
-    READER_ENDED = 141, "the program that reads the output (for example head) ended"
+    READER_ENDED = 141, "the output has no reader"
 
 
 class _CodeWithText(StrEnum):

@@ -204,7 +204,7 @@ def test_variables_that_are_not_used_are_named(programs, examined, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "log", "told"),
     [
-        ("none", None, (None, "for 300 s (MinJobAge)")),
+        ("none", None, (None, "for 300 s after its end (MinJobAge)")),
         ("none", "/dev/null", (True, "no sacct; /dev/null reports how jobs ended")),
         ("none", "/no/log", (None, "for 300 s")),
         ("slurmdbd", None, (True, "sacct reports how jobs ended")),

@@ -31,8 +31,8 @@ WORDS = ("-m", "benchmark=micro,alexnet", "threads=1,2", "benchmark.width=0.02",
 def finished(tmp_path_factory):
     """A finished campaign of both of the first paper's benchmarks, and a way to give more commands in its place."""
     speak = CommandLine(tmp_path_factory.mktemp("finished"))
-    speak.first_token = speak(*WORDS)
-    assert speak.first_token.returncode == 0, speak.first_token.stderr
+    speak.first = speak(*WORDS)
+    assert speak.first.returncode == 0, speak.first.stderr
     return speak
 
 
@@ -130,7 +130,7 @@ def test_show_of_an_unknown_or_ambiguous_cell_says_so(finished, monkeypatch, cap
     said = capsys.readouterr().err
     assert codes == (2, 2)
     assert "no recorded cell 'nothing'" in said
-    assert "may be 2 cells" in said
+    assert "matches 2 cells" in said
 
 
 @pytest.mark.long

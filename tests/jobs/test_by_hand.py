@@ -191,7 +191,7 @@ def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk, cal
 @pytest.mark.parametrize(
     ("words", "ends"),
     [
-        (("theirs", *BUILTIN), (2, "not ours")),
+        (("theirs", *BUILTIN), (2, "did not make")),
         (("own", "--engine", "ior"), (3, "no program ior")),
         (("own/missing", *BUILTIN), (2, "own/missing is no folder")),
     ],

@@ -171,7 +171,7 @@ def inline_svg(figure: Figure, name: str, label: str) -> Markup:
     Parameters
     ----------
     figure
-        A figure made by `panels.with_frame`. `file_contents` must have been called before, because it computes the
+        A figure made by `panels.complete_figure`. `file_contents` must have been called before, because it computes the
         layout. The title and the caption of the figure are hidden by this function.
     name
         The prefix of all ids in the SVG, so that ids of several figures on the page differ.

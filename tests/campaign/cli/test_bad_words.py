@@ -89,7 +89,10 @@ def test_the_version_is_ours(capsys):
         (["+paper=fig6", "threads=2", "dataset.files=128"], "dataset.files=128 changes the size of the recipe"),
         (["+paper=fig6", "threads=2", "dataset.files=128", "+size=smoke"], None),
         (["+paper=fig4", "threads=2", "seed=3"], None),
-        (["threads=2", "storage.root=x/${oc.env:TOKEN}"], "records will contain the value of ${oc.env:…}"),
+        (
+            ["threads=2", "storage.root=x/${oc.env:TOKEN}"],
+            "storage.root: work lists and records will contain the value of ${oc.env:…}",
+        ),
         (["threads=2", r"storage.root=x/\${oc.env:TOKEN}"], None),
         (["threads=2", "cluster=slurm", "+cluster.extra.mail-user=${oc.env:TOKEN}"], None),
     ],

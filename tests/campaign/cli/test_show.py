@@ -112,7 +112,7 @@ def test_the_shortest_beginning_that_one_cell_alone_has_names_it(of_hash, cells,
 
     assert capsys.readouterr().out.startswith(ids[0])
     if shared := first[: least - 1]:
-        with pytest.raises(UsageError, match="may be") as caught:
+        with pytest.raises(UsageError, match="matches") as caught:
             show.main([shared, str(folder.root)])
         alike = sorted(cell for cell, word in zip(ids, words, strict=True) if word.startswith(shared))
         assert caught.value.hint == f"name one of: {', '.join(alike)}"

@@ -270,7 +270,7 @@ def test_watch_takes_the_seconds_between_two_tables_and_a_folder_is_none(words, 
 
 @pytest.mark.parametrize("seconds", ["0", "0.09", "3601", "nan", "soon"])
 def test_other_seconds_are_refused_with_those_that_are_legal(seconds, folder):
-    with pytest.raises(UsageError, match=r"give 0\.1 to 3600 seconds"):
+    with pytest.raises(UsageError, match=r"is not between 0\.1 and 3600 seconds"):
         status.main([f"--watch={seconds}", str(folder.root)])
 
 

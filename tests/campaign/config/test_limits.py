@@ -73,17 +73,17 @@ _WRONG = [
     (BUFFER, "checkpoint.slow.root=/f", "checkpoint.fast and checkpoint.slow are both in /f", "two storages"),
     ((ALEXNET, "checkpoint=hdd"), "checkpoint.root=https://h/b", "checkpoint is a bucket",
      "checkpoint.slow may be a bucket"),
-    (BUFFER, "checkpoint.slow.root=https://h", "checkpoint.slow.root=https://h: no address", "https://HOST/BUCKET"),
+    (BUFFER, "checkpoint.slow.root=https://h", "checkpoint.slow.root=https://h: this is not the address", "https://HOST/BUCKET"),
     *(
         (
             BUFFER,
             f"checkpoint.slow.root='https://k:s@h/b{more}'",
-            "checkpoint.slow.root=h/b: no address",
+            "checkpoint.slow.root=h/b: this is not the address",
             "without cred",
         )
         for more in ("", "?key=s")
     ),
-    (BUFFER, "checkpoint.slow.root='https://AKIA:SECRET/b'", "checkpoint.slow.root=…: no address", "without cred"),
+    (BUFFER, "checkpoint.slow.root='https://AKIA:SECRET/b'", "checkpoint.slow.root=…: this is not the address", "without cred"),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
     (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
     (SAVED, "checkpoint.name=none", "checkpoint.name=none does not fit", "write checkpoint=none"),
@@ -99,8 +99,8 @@ _WRONG = [
     (ALEXNET, "dataset=malware", "dataset=malware has no images to decode", "benchmark=micro"),
     (FOLDER, "dataset.hdf5=x", "dataset=folder has no images to decode", "benchmark.preprocess=false"),
     (FOLDER, "dataset.hdf5=/x", "dataset.hdf5='/x' is no path of a data set", "climate/data"),
-    ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no copies", "leave out staging"),
-    (CLIMATE, "staging=all", "staging=all: benchmark=climate reads no copies", "benchmark.stage=FOLDER"),
+    ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline cannot read the copies", "leave out staging"),
+    (CLIMATE, "staging=all", "staging=all: benchmark=climate cannot read the copies", "benchmark.stage=FOLDER"),
     (("site=twin", "storage=nodes"), "staging=all", "below storage.node_root", "staging=none"),
     (CLIMATE, "benchmark.stage=fast", "benchmark.stage='fast' is no absolute path", "/mnt/fast"),
     ((*CLIMATE, "benchmark.stage=/f"), "benchmark.control=no_io", "reads no files, so no copies are needed", "leave"),

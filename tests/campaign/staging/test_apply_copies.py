@@ -106,7 +106,7 @@ def test_the_first_rule_that_takes_nothing_is_refused(home):
     with pytest.raises(UsageError, match="the plan has no file for the rule smallest: the capacity is too small"):
         _apply(home, "advised", "smallest", "largest")
     staging_plan.save_plan(home, staging_plan.load_plan(home) | {"why_not": "as slow"})
-    with pytest.raises(UsageError, match="by the rule largest: as slow"):
+    with pytest.raises(UsageError, match="for the rule largest: as slow"):
         _apply(home, "largest", "smallest")
 
 

@@ -85,7 +85,7 @@ def test_a_file_of_the_home_is_neither_replaced_nor_removed(words, victim, their
     home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
 
     assert run_guarded(["stage", words[0], str(home), *words[1:]]) == 3
-    assert "is no file" in capsys.readouterr().err
+    assert "is not the name of a file" in capsys.readouterr().err
     assert not [*(tmp_path / "fast").iterdir()]
 
 

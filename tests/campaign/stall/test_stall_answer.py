@@ -123,8 +123,8 @@ def test_it_is_json_too():
 
     assert found["whole"]["share"] == pytest.approx(0.269, abs=1e-3)
     assert found["cold"]["wall_s"] == [41.2, 40.8, 41.9]
-    assert found["marked"] is None
-    assert found["rest"]["word"] == "processors"
+    assert found["timed_part"] is None
+    assert found["warm_bound"]["word"] == "processors"
 
 
 def _cold(**passed):

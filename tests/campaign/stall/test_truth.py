@@ -125,9 +125,9 @@ def test_the_share_is_that_of_arithmetic(case, stall):
     (found,) = json.loads(done.stdout)["programs"]
     # Others may have the processors, and TensorFlow takes some for itself: each file takes as long as it took warm.
     if work != "sleeps" or order.startswith("by_tensorflow"):
-        work_s = max(_decode_s() if work_s is None else work_s, found["marked"]["warm_s"] / (FILES * epochs))
+        work_s = max(_decode_s() if work_s is None else work_s, found["timed_part"]["warm_s"] / (FILES * epochs))
     cold_s, warm_s = truth(work_s)
-    share, marked = 1 - warm_s / cold_s, found["marked"]
+    share, marked = 1 - warm_s / cold_s, found["timed_part"]
     low, high = marked["share_interval"]
     print(f"{case}: {marked['share']:.1%} ({low:.1%} to {high:.1%}), by arithmetic {share:.1%}")
     assert low - WITHIN <= share <= high + WITHIN

@@ -207,7 +207,7 @@ def test_a_relative_root_is_made_in_the_working_folder_and_an_absolute_one_must_
     assert (tmp_path / "here" / "data").is_dir()
     with pytest.raises(EnvironmentFaultError, match="there is no folder") as caught:
         storage_root({"name": "hdd", "root": str(tmp_path / "hdd")})
-    assert "mount it" in caught.value.hint
+    assert "mount the storage" in caught.value.hint
     assert not (tmp_path / "hdd").exists()
 
 

@@ -175,7 +175,7 @@ def test_a_file_of_another_in_the_folder_stays(bed):
     apply.take_down(bed)
 
     assert [path.name for path in bed.iterdir()] == ["thesis.tex"]
-    with pytest.raises(UsageError, match="holds other files"):
+    with pytest.raises(UsageError, match="has other files"):
         apply.bring_up(bed, SMALL, OWNER)
 
 

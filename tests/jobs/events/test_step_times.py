@@ -153,7 +153,7 @@ def test_prefetching_is_no_remedy_where_it_is_in_use(iterator, in_use, tmp_path,
     assert main(["trace", str(path)]) == 0
     assert found["verdict"]["prefetched"] is in_use
     assert ("prefetch" in found["verdict"]["remedies_s"]) is not in_use
-    assert ("Prefetching is in use" in " ".join(capsys.readouterr().out.split())) is in_use
+    assert ("The pipeline already prefetches" in " ".join(capsys.readouterr().out.split())) is in_use
     of_record = step_times.record_metrics(spaces.traced(lines))
     assert (of_record["remedies_s"]["prefetch"] == 0) is in_use
 

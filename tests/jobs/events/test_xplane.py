@@ -76,7 +76,7 @@ def test_events_beyond_what_is_read_are_counted_and_end_with_1(tmp_path, monkeyp
     path = written(tmp_path / "a.xplane.pb", [("python", [("ReadFile:ReadFile", 0, 1)] * 5)])
 
     assert main(["trace", str(path)]) == 1
-    assert "2 events are left out" in capsys.readouterr().err
+    assert "2 events beyond the limit are left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

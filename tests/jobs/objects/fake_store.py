@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif key in self.server.objects:
             self._answer(200, b"", self.server.etag(key), len(self.server.objects[key]))
         else:
-            self._answer(404 if key else 200, b"", more=self.server.bucket_space)
+            self._answer(404 if key else 200, b"", more=self.server.room)
 
     def do_PUT(self):
         key, data = self._key(), self.rfile.read(int(self.headers["Content-Length"]))

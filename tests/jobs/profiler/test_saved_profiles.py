@@ -202,8 +202,8 @@ OTHER_VERSION = "it has schema 1, and this version reads schema 3"
     [
         (lambda file: file.write_bytes(b"tfio-posix-1\n{}\n"), OTHER_VERSION),
         (_changed("head.npy", np.frombuffer(b'{"schema": 1, "operations": []}', np.uint8)), OTHER_VERSION),
-        (_changed("head.npy", np.array([{"an": "object"}], dtype=object)), "has an array whose bytes"),
-        (_changed("head.npy", np.frombuffer(b'{"schema": 3, "operations": []}', np.uint8)), "its operations are not"),
+        (_changed("head.npy", np.array([{"an": "object"}], dtype=object)), "the archive has an array whose bytes"),
+        (_changed("head.npy", np.frombuffer(b'{"schema": 3, "operations": []}', np.uint8)), "its operations differ"),
         (_changed("events.npy", np.zeros(3)), "a member is float64 of 1 dimensions"),
         (_changed("stdio.npy", np.zeros(1, bool)), "its members do not fit together"),
     ],

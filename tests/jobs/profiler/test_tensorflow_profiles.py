@@ -115,7 +115,7 @@ def test_traces_of_one_second_get_names_of_their_own_and_a_window_that_others_en
     for _ in range(3):
         profile = TensorFlowProfile(tmp_path)
         profile.start()
-        with pytest.raises(ProfilerError, match="ended elsewhere"):
+        with pytest.raises(ProfilerError, match="other code ended the window"):
             profile.stop()
 
     assert sorted(path.name for path in (tmp_path / "plugins/profile").iterdir()) == ["2026", "2026_2", "2026_3"]

@@ -74,7 +74,7 @@ def test_a_folder_with_somebody_elses_files_is_not_touched(tmp_path):
     (tmp_path / "baseline").mkdir()
     (tmp_path / "baseline" / "thesis.tex").write_text("mine")
 
-    with pytest.raises(DatasetError, match="not ours"):
+    with pytest.raises(DatasetError, match="did not make"):
         datafile.make_marked_folder(tmp_path / "baseline")
 
     assert [path.name for path in (tmp_path / "baseline").iterdir()] == ["thesis.tex"]
