@@ -83,7 +83,12 @@ _WRONG = [
         )
         for more in ("", "?key=s")
     ),
-    (BUFFER, "checkpoint.slow.root='https://AKIA:SECRET/b'", "checkpoint.slow.root=…: this is not the address", "without cred"),
+    (
+        BUFFER,
+        "checkpoint.slow.root='https://AKIA:SECRET/b'",
+        "checkpoint.slow.root=…: this is not the address",
+        "without cred",
+    ),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
     (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
     (SAVED, "checkpoint.name=none", "checkpoint.name=none does not fit", "write checkpoint=none"),
