@@ -104,7 +104,7 @@ _WRONG = [
     (ALEXNET, "dataset=malware", "dataset=malware has no images to decode", "benchmark=micro"),
     (FOLDER, "dataset.hdf5=x", "dataset=folder has no images to decode", "benchmark.preprocess=false"),
     (FOLDER, "dataset.hdf5=/x", "dataset.hdf5='/x' is no path of a data set", "climate/data"),
-    ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline cannot read the copies", "leave out staging"),
+    ("benchmark=baseline", "staging=all", "benchmark=baseline cannot read the copies", "leave out staging"),
     (CLIMATE, "staging=all", "staging=all: benchmark=climate cannot read the copies", "benchmark.stage=FOLDER"),
     (("site=twin", "storage=nodes"), "staging=all", "below storage.node_root", "staging=none"),
     (CLIMATE, "benchmark.stage=fast", "benchmark.stage='fast' is no absolute path", "/mnt/fast"),
