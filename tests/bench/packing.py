@@ -46,7 +46,7 @@ def measure(cells: int, workers: int) -> Iterator[Figure]:
         for name, cells_per_job in (("packed", -(-cells // workers)), ("one a job", 1)):
             words = (f"threads=range(1,{cells + 1})", f"cluster.cells_per_job={cells_per_job}")
             with tempfile.TemporaryDirectory() as folder:
-                ran = command(cluster, folder, *TRIVIAL, *words, f"cluster.parallel={workers}")
+                ran = command(cluster, folder, "--yes", *TRIVIAL, *words, f"cluster.parallel={workers}")
             walls.append(ran.wall_s)
             yield Figure(f"{cells} cells, {name}", ran.wall_s, "s")
             yield from of_front(f"{cells} cells, {name}", ran)
