@@ -33,50 +33,49 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
 ALSO = {
     ExitCode.DONE: "with `detach=true`: submitted",
-    ExitCode.NOT_DONE: "or is not done; of verbs that compare: something differs, is slower or failed; or you answered"
-    " no to the cost",
-    ExitCode.USAGE: "a cost above `site.ask_above_node_hours`, and no terminal to ask on; of `compare`: nothing can be"
-    " compared",
-    ExitCode.ENVIRONMENT: "`doctor`: something FAILED",
-    ExitCode.SCHEDULER: "nothing, or not all, was submitted or cancelled",
-    ExitCode.INTERRUPTED: "on Slurm: detached, and the jobs go on",
-    ExitCode.READER_ENDED: "`… | head -1`; of `python -m analysis` and `python -m jobs`, too; files are written",
+    ExitCode.NOT_DONE: "also: a cell is not done; `compare` or `verdicts` found a difference; you refused the cost",
+    ExitCode.USAGE: "also: the cost is above `site.ask_above_node_hours`, and there is no terminal for the question;"
+    " `compare` has nothing to compare",
+    ExitCode.ENVIRONMENT: "also: a check of `doctor` FAILED",
+    ExitCode.SCHEDULER: "no job, or not every job, was submitted or cancelled",
+    ExitCode.INTERRUPTED: "on Slurm, the front process has ended, and the jobs continue",
+    ExitCode.READER_ENDED: "as in `… | head -1`; all files are written; `python -m analysis` and `python -m jobs` also"
+    " use this code",
 }
 """What the exit code means beyond its `meaning`."""
 WORDS = """\
 ## Words and flags
 
-- `KEY=VALUE` is what is measured and how, and is recorded; `python -m campaign help KEY` explains it. A flag (`--json`)
-  is what one call prints, asks, writes or leaves out. A number that a verb itself sets is a flag of that verb: `stall`
-  and `feed` have `--runs N`, and refuse `runs=N`. `python -m jobs` has no campaign: there a key is a flag,
-  `--batch-size 8`.
-- A flag may stand anywhere, also before the verb; behind `--` nothing is a flag. Flags are not shortened.
-- The folder of a campaign is a word without a flag: `status results`, or `status campaign_dir=results`; the default is
-  `results`.
-- The same flag is the same in all verbs:
+- `KEY=VALUE` sets what is measured and how, and is stored in the record; `python -m campaign help KEY` explains a key.
+- A flag, such as `--json`, sets what one call prints, asks, writes or omits.
+- If a verb computes the value of a key itself, the verb has a flag: `stall` and `feed` have `--runs N`, and refuse
+  `runs=N`. `python -m jobs` has flags in place of keys: `--batch-size 8`.
+- A flag may be anywhere in the command, also before the verb. After `--`, nothing is a flag. Flags cannot be shortened.
+- The folder of a campaign needs no flag: `status results` or `status campaign_dir=results`. The default is `results`.
+- A flag has the same meaning in all verbs:
 
 | flag | meaning |
 | --- | --- |
-| `--json` | one JSON document on stdout; all else, errors too, is on stderr |
-| `--dry-run` | says what would be done, and starts nothing |
-| `--yes` | asks nothing; for what costs time or node-hours also `CAMPAIGN_YES=1` |
-| `--only CELL` | these cells alone, by the beginning of an id or hash |
+| `--json` | prints one JSON document on stdout; all other output, errors included, is on stderr |
+| `--dry-run` | prints the plan, and starts nothing |
+| `--yes` | asks no question; `CAMPAIGN_YES=1` does the same for questions about time and node-hours |
+| `--only CELL` | only the cells whose id or hash begins with CELL |
 | `--data PATH` | your own data |
-| `--out DIR` | where files are written, in place of the campaign's folder |
-| `--config-dir DIR` | your own sites and recipes, also `CAMPAIGN_CONFIG_DIR` |
-| `--version`, `--help` | of `python -m campaign` and `python -m analysis`: the version; of every verb: its help |
+| `--out DIR` | writes the files into DIR instead of the campaign folder |
+| `--config-dir DIR` | the folder of your own sites and recipes; `CAMPAIGN_CONFIG_DIR` does the same |
+| `--version`, `--help` | prints the version (only `python -m campaign` and `python -m analysis`); prints the help of a verb |
 
 ## Completion
 
 `eval "$(tfio-campaign -sc install=bash)"` in `~/.bashrc`, or `install=zsh` in `~/.zshrc`, completes verbs, flags, keys
-and choices, of `tfio-campaign` and of `python -m campaign`. `-sc uninstall=bash` takes it away."""
+and choices of `tfio-campaign` and `python -m campaign`. `-sc uninstall=bash` removes the completion."""
 """How words and flags are told from each other: the rule that `tests/campaign/cli/test_words_and_flags.py` holds."""
 
 
 def commands() -> Iterator[str]:
     """Yield the lines of commands.md: the help of each verb, as it prints it."""
     yield "# Commands\n"
-    yield "Look up here what a command takes. Each text is what `--help` prints."
+    yield "This page has the output of `--help` for every command."
     yield f"\n{WORDS}"
     yield from _command("## ", "campaign")
     for task, verbs in TASKS.items():
@@ -103,9 +102,9 @@ def _command(level: str, *words: str) -> Iterator[str]:
 def checks() -> Iterator[str]:
     """Yield the lines of checks.md: what each check proves, and the limits."""
     yield "# Checks\n"
-    yield "Look up here what a check proves, and by which limit. A check holds, fails or is *unverifiable*; a run whose"
-    yield "check fails is invalid. [How it is measured](measuring.md) explains them,"
-    yield "[what the proofs see](../proofs.md) tests them.\n"
+    yield "This page lists what each check proves, and its limit. The result of a check is *holds*, *fails* or"
+    yield "*unverifiable*. A run is invalid if a check fails. [How a run is measured](measuring.md) explains the checks."
+    yield "[What the proofs see](../proofs.md) tests the checks.\n"
     yield "| check | holds when |\n| --- | --- |"
     yield from (f"| `{rule}` | {what} |" for rule, what in PROVES.items())
     yield "\n## Limits\n\n| key | default | meaning |\n| --- | --- | --- |"
@@ -118,8 +117,8 @@ def checks() -> Iterator[str]:
 def claims() -> Iterator[str]:
     """Yield the lines of claims.md: each paper's claims with their place, number and recipe."""
     yield "# Claims\n"
-    yield "Look up here which statements of the papers are tested, and what measures each of them."
-    yield "`python -m campaign RECIPE site=mysite` measures one, `python -m campaign verdicts` judges all."
+    yield "This page lists the statements of the papers that are tested, each with the recipe that measures it."
+    yield "`python -m campaign RECIPE site=mysite` runs a recipe, `python -m campaign verdicts` judges all claims."
     for paper in (chien2018, tfdarshan2020, nersc2018):
         yield f"\n## {paper.PAPER}\n\n{len(paper.CLAIMS)} claims.\n"
         yield "| claim | place | published | recipe |\n| --- | --- | --- | --- |"
@@ -130,16 +129,16 @@ def claims() -> Iterator[str]:
 def exit_codes() -> Iterator[str]:
     """Yield the lines of exit-codes.md."""
     yield "# Exit codes\n"
-    yield "Look up here what a script can learn from the exit code. Data goes to stdout, messages go to stderr.\n"
-    yield "| code | means | also |\n| --- | --- | --- |"
+    yield "This page lists the exit codes for scripts. Data goes to stdout, messages go to stderr.\n"
+    yield "| code | meaning | note |\n| --- | --- | --- |"
     yield from (f"| {code:d} | {code.meaning} | {ALSO[code]} |" for code in ExitCode)
 
 
 def record() -> Iterator[str]:
     """Yield the lines of record.md: the parts of a record with their keys, from the JSON Schema."""
     yield "# record.json\n"
-    yield "Look up here what stands in the record of a cell. A record has raw metrics and no verdict; whoever reads it"
-    yield "judges it. The same as a [JSON Schema](record.schema.json)."
+    yield "This page lists the content of `record.json`, the record of a cell. A record has raw metrics and no verdicts;"
+    yield "verdicts are computed when a record is read. There is also a [JSON Schema](record.schema.json)."
     for name, part in msgspec.json.schema(Record)["$defs"].items():
         about = re.sub(r"\s+", " ", part.get("description", "")).replace("``", "`")
         yield f"\n## {name}\n\n{about}"

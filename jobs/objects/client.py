@@ -314,7 +314,7 @@ class _Request:
     ) -> None:
         if client.fault:
             raise client.fault
-        self._client, self.name, self._known, self._span, self._most_tries = (
+        self._client, self.name, self._known, self._span, self._most_bytes = (
             client,
             client.prefix + key,
             known,
@@ -329,11 +329,11 @@ class _Request:
     def check(self, answer: obstore.GetResult) -> None:
         """Measure the time to the first byte; raise DataError if the size or the ETag of the object is wrong."""
         self._first_s = time.perf_counter() - self._began
-        if (known := self._known) or self._most_tries is not None:
+        if (known := self._known) or self._most_bytes is not None:
             size, etag = answer.meta["size"], answer.meta["e_tag"]
             if known and known.etag and etag != known.etag:
                 raise DataError(f"{self.name}: the object has changed since it was listed (ETag)")
-            if size != known.size if known else size > (self._most_tries or 0):
+            if size != known.size if known else size > (self._most_bytes or 0):
                 raise DataError(f"{self.name}: the object has {size} bytes, which is not the expected size")
 
     def accept(self, data: obstore.Bytes) -> obstore.Bytes:
