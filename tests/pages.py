@@ -63,7 +63,8 @@ WORDS = """\
 | `--data PATH` | your own data |
 | `--out DIR` | writes the files into DIR instead of the campaign folder |
 | `--config-dir DIR` | the folder of your own sites and recipes; `CAMPAIGN_CONFIG_DIR` does the same |
-| `--version`, `--help` | prints the version (only `python -m campaign` and `python -m analysis`); prints the help of a verb |
+| `--version` | prints the version (`python -m campaign` and `python -m analysis`) |
+| `--help` | prints the help of the verb |
 
 ## Completion
 
@@ -103,8 +104,8 @@ def checks() -> Iterator[str]:
     """Yield the lines of checks.md: what each check proves, and the limits."""
     yield "# Checks\n"
     yield "This page lists what each check proves, and its limit. The result of a check is *holds*, *fails* or"
-    yield "*unverifiable*. A run is invalid if a check fails. [How a run is measured](measuring.md) explains the checks."
-    yield "[What the proofs see](../proofs.md) tests the checks.\n"
+    yield "*unverifiable*. A run is invalid if a check fails. [How a run is measured](measuring.md) explains the"
+    yield "checks. [What the proofs see](../proofs.md) tests the checks.\n"
     yield "| check | holds when |\n| --- | --- |"
     yield from (f"| `{rule}` | {what} |" for rule, what in PROVES.items())
     yield "\n## Limits\n\n| key | default | meaning |\n| --- | --- | --- |"
@@ -137,8 +138,8 @@ def exit_codes() -> Iterator[str]:
 def record() -> Iterator[str]:
     """Yield the lines of record.md: the parts of a record with their keys, from the JSON Schema."""
     yield "# record.json\n"
-    yield "This page lists the content of `record.json`, the record of a cell. A record has raw metrics and no verdicts;"
-    yield "verdicts are computed when a record is read. There is also a [JSON Schema](record.schema.json)."
+    yield "This page lists the content of `record.json`, the record of a cell. A record has raw metrics and no"
+    yield "verdicts; verdicts are computed when a record is read. There is also a [JSON Schema](record.schema.json)."
     for name, part in msgspec.json.schema(Record)["$defs"].items():
         about = re.sub(r"\s+", " ", part.get("description", "")).replace("``", "`")
         yield f"\n## {name}\n\n{about}"

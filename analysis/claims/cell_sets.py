@@ -97,8 +97,8 @@ class CellSet:
     """Cells with the status "done" that differ only in the settings that a claim compares.
 
     `about` describes the common settings in words, and `facts` has these settings. `planned_count` is the number of
-    planned combinations of storage and number of threads. `alone` is true if the cells of this set cannot be
-    compared with each other, although another set has cells that can be compared.
+    planned combinations of storage and number of threads. `alone` is true if this set has no two cells to
+    compare, and another set has.
     """
 
     about: str

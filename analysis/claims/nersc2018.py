@@ -211,7 +211,7 @@ SETS = (_nodes, WITH_EPOCHS.cells, WITH_DATA.cells)
 
 
 def published_rate(reads: float, training_files: int, sizes: tuple[float, float], read_s: float) -> float:
-    """Return bytes per second by the formula of HEPCNNB.
+    """Return bytes per second by the formula of NERSC's training HEPCNNB.
 
     The formula counts one read for each training file, and counts all other reads as reads of validation files.
     `sizes` has the bytes of a training file and of a validation file. `read_s` is the read time `sum_per_rank`.

@@ -51,7 +51,7 @@ SCALE_WIDTH = 0.55
 MOST_OF_OURS = 2.0
 # The height of an arrow with the number of such a published value, as a fraction of the highest bar.
 ROOM_OF_ARROW = 0.16
-# If all bars of a panel are below this fraction of the highest bar, each panel gets its own scale.
+# If all bars of one panel are below this fraction of the highest bar of the figure, each panel gets its own scale.
 LEAST_OF_OURS = 0.2
 BYTES_PER_MB = 10**6
 MB_MARK: dict[str, Any] = {

@@ -150,8 +150,8 @@ def saving_in_words(facts: Facts, cells: pd.DataFrame) -> str:
 def with_status_of_drawing(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
     """Return the cells with a changed column `status`, which is `done` only if a cell can be drawn.
 
-    Cells with equal values in the columns `place` get the status `ambiguous`, because only one cell can be drawn at one
-    place. A done cell without the metric `figure` gets the status `without figures`.
+    Cells with equal values in all columns named by `place` get the status `ambiguous`: a chart can draw only one cell
+    at one place. A done cell without the metric `figure` gets the status `without figures`.
     """
     twins = cells.duplicated(place, keep=False)
     without = (cells["status"] == "done") & cells[figure].isna()

@@ -1,6 +1,6 @@
 """Compute the durations of the actions in time logs of this project and of NERSC, and export them.
 
-An action's duration has several definitions, which count events that overlap in time differently:
+The duration of an action has several definitions. The definitions differ in how overlapping events are counted:
 
 ``sum_per_rank``    the sum of the durations of all events of the action, divided by the number of ranks (as in
                     NERSC's HEPCNNB)

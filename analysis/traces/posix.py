@@ -170,7 +170,8 @@ def profile_and_trace(row: Row, folder: Path) -> tuple[Window, system.ReadTrace]
 def compare_with_trace(profile: Window, trace: system.ReadTrace) -> pd.DataFrame:
     """Return one row per part of the profile: MB/s read by the profile, MB/s read by the trace, and their ratio.
 
-    `begin_s` and `elapsed_s` are the start and the end of the part, in seconds since the start of the trace.
+    A part is one interval of the profile. `begin_s` is the start of the part, and `elapsed_s` is the end of the part,
+    both in seconds since the start of the trace.
     """
     rows = read_parts(profile)
     started_s = profile.started_ns / 1e9

@@ -173,7 +173,7 @@ def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
 
 
 def print_finding(place: int, finding: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]) -> None:
-    """Print a finding with its number in the list and its evidence.
+    """Print a finding of the advice: its number in the list of findings, its text and its evidence.
 
     The caller leaves out evidence that an earlier finding has already printed.
     """

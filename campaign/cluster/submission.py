@@ -77,7 +77,8 @@ class Array:
     folder: Path  # the folder of the batch, which is the working directory of the jobs
     tasks: Sequence[Sequence[PlannedCell]]  # the cells of each worker
     first: int  # position of this array's first cell in the shuffled order of the storage's cells
-    # The array that must end before this array starts, because one array cannot hold all cells of the storage.
+    # The array with other cells of the same storage, which must end before this array starts; one array has a maximum
+    # number of tasks.
     previous_array: Array | None
     data_array: Array | None = None  # the array that makes the data for this array; None if no job makes data
     makes_data: bool = False  # whether this array makes the data of its cells; then other arrays run the cells

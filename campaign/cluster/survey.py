@@ -183,7 +183,7 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
 
 # The recorded states of a cell that a worker left unfinished.
 _LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)
-# If a job ended in one of these ways, the next job would end in the same way; the text is the reason for the user.
+# The ends of a job that would be repeated by the next job, each with the reason that the user sees.
 _ENDS_THAT_REPEAT = {
     JobEnd.CANCELLED: "cancelled",
     JobEnd.DEADLINE: "the job's deadline has passed",

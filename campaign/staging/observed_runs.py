@@ -202,7 +202,7 @@ def _require_whole(window: Window, origin: str) -> None:
 
 
 def files_only_read(window: Window, folders: Collection[Path]) -> dict[str, list[int]]:
-    """Return the rows of `window.counters` for each file below `folders` that the program read but did not write.
+    """Return the profile's counters of each file below `folders` that the program read but did not write.
 
     The keys are the paths of the files relative to their folder.
     """

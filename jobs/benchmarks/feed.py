@@ -156,7 +156,7 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
 
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the utilisation and the CPU waiting time of the worst accelerator, and means over all accelerators."""
+    """Return the utilisation of the worst accelerator, the wait of its readers for a CPU, and means over all."""
     worst = min(rows, key=lambda row: row["au_percent"])
     return {
         **{key: worst[key] for key in ("au_percent", "cpu_wait_percent")},

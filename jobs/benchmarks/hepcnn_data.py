@@ -85,7 +85,8 @@ class HepRules:
     def finished(self) -> int:
         """Return the number of epochs that end before the run ends; a validation pass follows each finished epoch.
 
-        An epoch ends when the first sample of the next epoch is requested, so the last epoch rarely ends.
+        An epoch ends when the first sample of the next epoch is requested. The last epoch has no such request, so the
+        last epoch usually has no end.
         """
         return (self._used_files - 1) // self.share(TRAIN)
 

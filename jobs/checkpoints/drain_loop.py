@@ -161,7 +161,8 @@ def options_in_marker(marker: Marker) -> DrainOptions:
         return DrainOptions(**marker["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(
-            f"the options in the marker {lease.MARKER_NAME} are not valid: {error}", "correct the marker's options"
+            f"the options in the marker file {lease.MARKER_NAME} are not valid: {error}",
+            "correct the options in this file",
         ) from error
 
 
@@ -229,8 +230,8 @@ def _marker(fast: Folder, slow: Folder | Bucket) -> Marker | None:
 def _retry(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, trainer: TrainerPipe) -> bool | None:
     """Repeat `_attempt` until an attempt succeeds, and return its result; return None if the drain gives up.
 
-    Each failure is written to the journal and printed to standard error, which is the log file of a drainer that a
-    trainer has started. The drain gives up after the allowed number of attempts, or after an error in
+    Each failure is written to the journal and printed to standard error. If a trainer has started the drainer, standard
+    error is a log file. The drain gives up after the allowed number of attempts, or after an error in
     `_LASTING_ERRORS`. A failure is ignored if the fast folder has no snapshot to drain.
 
     While the trainer is running, the drain gives up if another trainer has opened the bucket. After the trainer has

@@ -241,7 +241,7 @@ class Profile:
         saved_profiles.write_darshan(files.resolve_user_path(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
-        """Write the calls as a trace for chrome://tracing and Perfetto; raise EventsError in mode counters."""
+        """Write the calls as a trace for Perfetto; raise EventsError if the mode was `counters`."""
         write_chrome(files.resolve_user_path(path), self.window)
 
     @property
@@ -261,7 +261,7 @@ class Profile:
 
 
 def write_chrome(path: Path, window: Window) -> None:
-    """Write the calls of a window as a trace for Perfetto; raise EventsError in mode counters."""
+    """Write the calls of a window as a trace for Perfetto; raise EventsError if the mode was `counters`."""
     arguments = ("offset", "length", "returned", "thread_id", "errno")
     with files.write_whole(path, durable=False) as file:
         file.writelines(chrome_json([window.chrome_process()], window.started_ns, arguments, "name"))

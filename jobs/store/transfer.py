@@ -95,7 +95,7 @@ def sync_files(paths: Iterable[Path], folders: Iterable[Path], streams: int = 1)
 
 
 def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
-    """Make all files below a folder durable, then all names below the folder and in the folders `above`."""
+    """Call fsync(2) for all files below a folder, then for the folder, its subfolders and the folders `above`."""
     kinds = {folder / name: stat.S_ISDIR(status.st_mode) for name, status in files.folder_tree(folder).items()}
     folders = [path for path, is_folder in kinds.items() if is_folder]
     sync_files([path for path, is_folder in kinds.items() if not is_folder], [*folders, folder, *above], streams)

@@ -115,7 +115,10 @@ _Cost = Annotated[float, Meta(ge=0)]
 
 
 class ServingCosts(TypedDict):
-    """The CPU seconds that the kernel needs for an emulated storage, measured by ``testbed up`` on this machine."""
+    """The CPU seconds per request and per byte that the kernel needs to serve an emulated storage.
+
+    ``testbed up`` measures these costs on this machine.
+    """
 
     request_cpu_s: _Cost
     read_gb_cpu_s: _Cost

@@ -92,7 +92,8 @@ def supports_direct(file: Path, access: str) -> bool:
 def require_credible(outcome: EngineOutcome, order: EngineOrder, elapsed_s: float) -> EngineOutcome:
     """Return the outcome if it is credible.
 
-    Raises EngineError if the outcome's numbers contradict each other, the order, or the measured seconds `elapsed_s`.
+    Raises EngineError if the numbers of the outcome contradict each other, contradict the `order` (what the engine was
+    asked to do), or contradict the measured seconds `elapsed_s`.
     """
     expected_bytes = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
     rate = outcome.rate

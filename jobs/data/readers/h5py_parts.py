@@ -107,8 +107,8 @@ def file_of(
 ) -> Iterator[NamedHdf5File]:
     """Open an HDF5 file for reading, and yield it; the driver ``core`` reads the whole file into memory at once.
 
-    With a `source` of objects, the file is an object, and every driver reads ranges of the object. Raises DatasetError
-    if the file is unreadable or is not HDF5.
+    If the data are in an object store, `source` gives the file as an object, and every driver reads ranges of the
+    object. Raises DatasetError if the file is unreadable or is not HDF5.
     """
     name = os.fspath(path)
     with name_in_errors(name), ExitStack() as stack:
