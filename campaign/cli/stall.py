@@ -224,6 +224,6 @@ def _more_runs(outcomes: Sequence[ColdWarmComparison], runs: int, within: float 
     pairs = min((outcome.whole.pairs if outcome.whole else 0 for outcome in outcomes), default=0)
     lacking = max(0, min(runs, intervals.FEWEST_RUNS) - pairs)
     wide = within is not None and not all(
-        outcome.deciding and outcome.deciding.is_within(within) for outcome in outcomes
+        outcome.decisive_difference and outcome.decisive_difference.is_within(within) for outcome in outcomes
     )
     return max(0, min(lacking or (runs if wide else 0), most - runs))

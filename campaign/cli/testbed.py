@@ -228,7 +228,7 @@ def _check_speeds(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     with console.interrupt_on_kill(), console.progress() as show:
         for name in chosen:
             each = state.storages[name]
-            wanted = StorageRequest.of(state.marker["storages"][name], each.size_bytes)
+            wanted = StorageRequest.from_facts(state.marker["storages"][name], each.size_bytes)
             rows += check.measure_storage(name, each, wanted, _report_wait, show)
     if as_json:
         facts = {"folder": str(folder), "tolerance": check.TOLERANCE, "rows": [row.facts() for row in rows]}

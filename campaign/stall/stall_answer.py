@@ -56,14 +56,18 @@ class ColdWarmComparison:
     why_not: str = ""  # why the cold runs, or else the warm runs, are too few valid runs; empty if both suffice
 
     @property
-    def deciding(self) -> MedianDifference | None:
+    def decisive_difference(self) -> MedianDifference | None:
         """The difference of the timed part if a part is marked, else the difference of the whole runtime."""
         return self.timed_part or self.whole
 
     @property
     def costs(self) -> bool:
         """Whether the runs show that waiting for the storage costs time."""
-        return self.deciding is not None and self.deciding.decided and self.deciding.seconds > 0
+        return (
+            self.decisive_difference is not None
+            and self.decisive_difference.decided
+            and self.decisive_difference.seconds > 0
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as plain values, with computed seconds, shares and decisions."""

@@ -50,7 +50,7 @@ def add_expected_rates(provenance: Provenance, data: Data, threads: int | None) 
     if not (facts.get("model") and threads and data.get("files") and data.get("bytes")):
         return provenance
     size = max(1, data["bytes"] // data["files"])
-    declared = StorageRequest.of(facts, None)
+    declared = StorageRequest.from_facts(facts, None)
     depths = {"mb_per_s": threads, "ceiling_mb_per_s": peaks.AT_ONCE * threads}
     reads = {key: expected.reads_per_s(declared, size, depth, data["bytes"]) for key, depth in depths.items()}
     speeds = {key: reads_per_s * size / 1e6 for key, reads_per_s in reads.items() if reads_per_s}
@@ -75,7 +75,7 @@ def missing_limits(paths: Iterable[str]) -> str | None:
         if not facts.keys() >= BOUNDS:
             continue
         device = Path(path).stat().st_dev
-        number, declared = f"{os.major(device)}:{os.minor(device)}", StorageRequest.of(facts, None)
+        number, declared = f"{os.major(device)}:{os.minor(device)}", StorageRequest.from_facts(facts, None)
         fault = _model_difference(Path(path), declared)
         with suppress(EnvironmentFaultError):
             is_bounded = not throttle.find_throttle().steps(number, declared.limits())

@@ -80,7 +80,8 @@ def write_on_first_node(folder: Path, work: Callable[[StorageState], int]) -> in
                 f"there are no emulated nodes in {folder}", "as root, run `python -m campaign testbed up nodes=4`"
             )
         requests = {
-            name: StorageRequest.of(facts, state.storages[name].size_bytes) for name, facts in facts_of_nodes.items()
+            name: StorageRequest.from_facts(facts, state.storages[name].size_bytes)
+            for name, facts in facts_of_nodes.items()
         }
         owner = state.storages[FIRST].owner or find_owner()
         _require_unused(replace(state, storages={name: state.storages[name] for name in requests}))
@@ -141,7 +142,7 @@ def _storage_state(name: str, facts: Node, state: TestbedState) -> Node:
     storage = state.storages[name]
     values = {key: value for key, value in facts.items() if key != "name"}
     has_begun = storage.attached or storage.mounted or storage.size_bytes is None
-    missing = _missing_step(name, StorageRequest.of(facts, storage.size_bytes), state) if has_begun else None
+    missing = _missing_step(name, StorageRequest.from_facts(facts, storage.size_bytes), state) if has_begun else None
     status = "down" if not has_begun else "incomplete" if missing else "up"
     return {
         "emulated": True,

@@ -95,7 +95,7 @@ class StorageRequest:
     node: bool = False  # whether the storage is an emulated node, that is a read-only mount of the nodes' file system
 
     @classmethod
-    def of(cls, facts: Node, size_bytes: int | None) -> StorageRequest:
+    def from_facts(cls, facts: Node, size_bytes: int | None) -> StorageRequest:
         """Return the request that corresponds to the content `facts` of a storage's marker (see the method `facts`)."""
         parameters = dict(facts.get("model") or {})
         parameters.pop("version", None)  # the version in the marker may be old; the present program serves the model

@@ -83,7 +83,7 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
         )
         loader = FileLoader(paths_by_phase, plan.rules, reader, spent, files.source)
         training = HepTraining(settings, plan, loader, checkpoints)
-        proof = [*dict.fromkeys(paths_by_phase[phase][file] for phase, _, file in plan.cold)]
+        proof = [*dict.fromkeys(paths_by_phase[phase][file] for phase, _, file in plan.cold_loads)]
         yield files.work(training.measure, to_read, proof, reading=reader.processes, checkpoints=checkpoints)
 
 

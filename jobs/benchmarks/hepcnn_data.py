@@ -193,7 +193,7 @@ class LoadPlan:
         return {phase: self.rules.loads(phase, self.own_rank.rank) for phase in self.phases}
 
     @property
-    def cold(self) -> list[tuple[str, int, int]]:
+    def cold_loads(self) -> list[tuple[str, int, int]]:
         """Return the loads (phase, epoch, file) that read from the storage, if the run begins with a cold cache."""
         shared = not self.own_rank.private_caches
         indices = {phase: self.rules.cold(phase, self.own_rank.rank, shared=shared) for phase in self.phases}
@@ -217,7 +217,7 @@ class LoadPlan:
         return expected if cache == "as_is" else {**expected, "cold_as_predicted": self._expect_cold(rows, cache)}
 
     def _expect_cold(self, rows: Sequence[Row], cache: str) -> Expectation:
-        expected = [list(load) for load in sorted(self.cold)] if cache == "cold" else []
+        expected = [list(load) for load in sorted(self.cold_loads)] if cache == "cold" else []
         if not self.own_rank.private_caches and self.rules.shuffle == "global":
             message = "not comparable: these nodes share a page cache"
             return {"expected": expected, "found": None, "message": message}
@@ -248,7 +248,7 @@ def expectations_over_ranks(rules: HepRules, reports: Sequence[Mapping[str, Any]
 
 
 def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the number and the median seconds of loads from the device (``cold``) and from memory (``warm``).
+    """Return the number and the median seconds of loads from the device (``cold_loads``) and from memory (``warm``).
 
     The keys are ``train_cold_loads``, ``train_cold_read_s`` and so on, for each phase. The median is left out if there
     is no such load. Loads from an unknown source, such as loads of objects, are not counted.

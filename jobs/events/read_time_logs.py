@@ -48,7 +48,7 @@ def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[RunLo
         with _opened(path) as file:
             kind = _kind(file, str(path))
             if kind == OURS:
-                streams.take(StreamReader(file, str(path), unfinished=unfinished))
+                streams.add_stream(StreamReader(file, str(path), unfinished=unfinished))
             elif kind == WORKBOOK:
                 rows.workbook(file, str(path))
             else:
@@ -257,7 +257,7 @@ class Streams:
         self._parts: list[Events] = []
         self._files: list[str] = []
 
-    def take(self, reader: StreamReader) -> None:
+    def add_stream(self, reader: StreamReader) -> None:
         """Add one stream; raise EventsError if the stream is damaged, was added before, or belongs to another run."""
         stream, events = reader.stream()
         if any(stream.identity == other.identity for other in self.streams):

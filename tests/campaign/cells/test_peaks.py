@@ -167,7 +167,7 @@ def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatev
 @pytest.mark.parametrize("threads", [1, 4, 8])
 def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(threads, folder):
     cell = leave(folder, [f"threads={threads}"], [20.0], data=IMAGES, emulated={"storage": HDD})
-    wanted, size = StorageRequest.of(HDD, None), IMAGES["bytes"] // IMAGES["files"]
+    wanted, size = StorageRequest.from_facts(HDD, None), IMAGES["bytes"] // IMAGES["files"]
     given = [expected.reads_per_s(wanted, size, depth, IMAGES["bytes"]) for depth in (threads, 2 * threads)]
 
     peak = peaks_of(folder).peak_of(cell)
