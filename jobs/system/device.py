@@ -102,7 +102,7 @@ class _Group(Device):
 
     devices: tuple[Device, ...] = ()
 
-    def use(self) -> DeviceRequests:
+    def read_counters(self) -> DeviceRequests:
         """Return the sum of the requests to all devices of the group."""
         return DeviceRequests(*map(sum, zip(*(device.read_counters() for device in self.devices), strict=True)))
 

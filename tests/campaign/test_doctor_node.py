@@ -161,7 +161,7 @@ def test_a_bucket_is_listed_and_its_room_and_its_disk_are_looked_at(device, cold
         def __init__(self, storage):
             assert storage["retries"] == 0
 
-        listed, room, url_of = (lambda _: iter(())), (lambda _: room), (lambda *_: "s3://b")
+        list_objects, bucket_space, url_of = (lambda _: iter(())), (lambda _: room), (lambda *_: "s3://b")
 
     monkeypatch.setattr(doctor_node, "Client", Client)
     (found,) = doctor_node.examine_storage(

@@ -345,7 +345,7 @@ def test_a_rule_is_silent_below_its_limit_and_holds_from_it_on(rule, silent, hol
 
 def test_what_a_limit_decides_within_a_rule():
     there = ({1: 4.0}, {"ssd": ({"name": "ssd"}, 4.4)}, {"ssd": ({"name": "ssd"}, LESS[4.4])})
-    faster, slower = (rules.find_device(evidence_of(readers=there[0], elsewhere=each)) for each in there[1:])
+    faster, slower = (rules.find_device(evidence_of(readers=there[0], other_storages=each)) for each in there[1:])
     idle, waits = (rules.find_input(evidence_of(kind="training", load_s=each)) for each in (LESS[0.5], 0.5))
     read, little = (
         rules.find_input_bound(evidence_of(**trained(read_s=each))) for each in (math.nextafter(0.25, 1), 0.25)

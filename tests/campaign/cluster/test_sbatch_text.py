@@ -182,9 +182,9 @@ def test_more_cells_than_an_array_can_hold_go_into_arrays_that_wait_for_each_oth
     first, second, third = arrays("threads=1,2,3,4,5", at_most=2)
 
     assert [len(array.tasks) for array in (first, second, third)] == [2, 2, 1]
-    assert (first.after, second.after, third.after) == (None, first, second)
+    assert (first.previous_array, second.previous_array, third.previous_array) == (None, first, second)
     assert len({array.folder for array in (first, second, third)}) == 3
-    assert _asks(second.script({second.after.folder: "77"}), "dependency=afterany:77")
+    assert _asks(second.script({second.previous_array.folder: "77"}), "dependency=afterany:77")
 
 
 def test_what_is_handed_over_again_has_a_folder_of_its_own(arrays, folder):
@@ -230,7 +230,7 @@ def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_ano
     made = arrays("nodes=1,2,4", "seed=0,1", "cluster.timeout_min=60")
 
     assert [each.nodes for each in made] == [1, 2, 4]
-    assert [each.after for each in made] == [None, *made[:2]]
+    assert [each.previous_array for each in made] == [None, *made[:2]]
     assert all(
         _asks(each.script(), f"nodes={each.nodes}") and _asks(each.script(), "ntasks-per-node=1") for each in made
     )

@@ -226,7 +226,7 @@ def test_a_job_that_lost_a_rank_goes_back_and_lets_the_others_go(job, listed, an
         def __init__(self, template, path, nodes, timeout_s):
             deeds.append((nodes, timeout_s))
 
-        def gather(self):
+        def wait_for_ranks(self):
             raise RankLostError("rank 1 on n2 is lost")
 
         def close(self):

@@ -157,7 +157,7 @@ def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(pla
     assert set(raw) == before
 
 
-@pytest.mark.parametrize("call", ["receive", "problems", "put"])
+@pytest.mark.parametrize("call", ["copy_in", "verify_files", "put"])
 def test_an_error_of_the_drain_is_retried_until_it_works_and_each_is_said(places, opened, monkeypatch, call, capsys):
     name = opened(attempts=4).save(1, writer(1)).name
     failing(monkeypatch, call, *[OSError(errno.EIO, "injected")] * 2, ObjectStoreError("away", ""))
@@ -176,7 +176,7 @@ def test_an_error_that_does_not_pass_by_itself_is_named_at_once_and_not_tried_ag
     places, opened, monkeypatch, code, capsys
 ):
     opened(attempts=10, backoff_s=60).save(1, writer(1))
-    failing(monkeypatch, "receive", OSError(code, os.strerror(code)))
+    failing(monkeypatch, "copy_in", OSError(code, os.strerror(code)))
 
     told = in_this_process(capsys, "drain", *places)
 
@@ -188,7 +188,7 @@ def test_an_error_that_does_not_pass_by_itself_is_named_at_once_and_not_tried_ag
 def test_a_store_that_is_full_keeps_the_fast_copy_and_is_drained_when_there_is_room(places, opened, monkeypatch):
     buffer = opened()
     buffer.save(1, writer(1))
-    failing(monkeypatch, "receive", *[OSError(errno.ENOSPC, "No space left on device")] * 2)
+    failing(monkeypatch, "copy_in", *[OSError(errno.ENOSPC, "No space left on device")] * 2)
     assert drain_loop.drain_snapshots(*places) == drain_loop.GAVE_UP
     with pytest.warns(DrainWarning, match="ENOSPC: No space left on device"):
         buffer.save(2, writer(2))

@@ -64,7 +64,7 @@ def test_the_wait_between_retries_doubles_up_to_its_bound_however_often_it_is_tr
     pauses, options = [], drain_loop.DrainOptions(attempts=1100, backoff_s=1, backoff_max_s=5)
     monkeypatch.setattr(drain_loop, "_attempt", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
     monkeypatch.setattr(drain_loop, "_pause", lambda seconds, _: pauses.append(seconds))
-    sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(tell=lambda *_, **__: None)
+    sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(append=lambda *_, **__: None)
 
     assert drain_loop._retry(sides, options, journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
 

@@ -76,7 +76,7 @@ def test_a_run_is_given_the_originals_whose_folders_are_its_classes(staged_map, 
     given = []
 
     class Loop(SimpleNamespace):
-        wanted, measure, to_save = len(paths), None, dict
+        wanted, measure, count_snapshots = len(paths), None, dict
 
         def __init__(self, _settings, images, *_):
             given.append((images.paths, images.originals, images.source))

@@ -256,7 +256,7 @@ def bed(point, monkeypatch):
 
 
 class Disk(Device):
-    def use(self):
+    def read_counters(self):
         return DeviceRequests(*range(11, 19))
 
 
