@@ -41,7 +41,8 @@ _NAMED = ("storage=", "accelerator=")  # settings that every answer names, even 
 def main(argv: Sequence[str]) -> int:
     """Search on each storage for each accelerator, and print the answers; return 0 if every search finished."""
     options, words = _parsed(argv)
-    targets = [_target(point, words) for point in collect_points(_words_of_feed(words)) or []]
+    command = ["feed", *argv]
+    targets = [_target(point, words, command) for point in collect_points(_words_of_feed(words)) or []]
     plan = run.plan_points([target.point for target in targets])  # raises UsageError for impossible settings
     cells = [entry.cell for entry in plan.entries]
     choose_cluster(cells, plan.conduct)
@@ -130,14 +131,14 @@ def _words_of_baseline(words: Sequence[str]) -> list[str]:
     return ["benchmark=baseline", *size, *own, f"runs={_BASELINE_RUNS}", "warmup_runs=0", "min_valid_runs=1"]
 
 
-def _target(point: Point, words: Sequence[str]) -> Target:
+def _target(point: Point, words: Sequence[str], command: Sequence[str]) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
         cure = "choose one that reads samples, as accelerator=unet3d_h100, or define your own with accelerator=own"
         raise UsageError(f"accelerator={name} has no definition of what it reads", cure)
     words_here = {word: override_of_point(point, word) for word in _words_of_feed(words)}
     swept = [here for word, here in words_here.items() if here != word and not word.startswith(_NAMED)]
-    target = Target(point, [*words_here.values()], " ".join(swept))
+    target = Target(point, [*words_here.values()], " ".join(swept), command)
     target.size_data(1)
     return target
 
@@ -157,7 +158,7 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: in
     """Measure the bandwidth of each storage alone, and choose the size of the data by this bandwidth."""
     of_baseline = _words_of_baseline(words)
     plan = run.plan_points(collect_points(of_baseline) or [])
-    plan = run_cells(plan, of_baseline) if plan.to_do else plan
+    plan = run_cells(plan, of_baseline, targets[0].command) if plan.to_do else plan
     rates: dict[str, float] = {}
     for entry in plan.entries:
         baseline_runs = read_outcome(plan, entry)

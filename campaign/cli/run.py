@@ -98,11 +98,13 @@ def run_plan(  # noqa: PLR0913 - each verb prints its results differently
     shown: Callable[[Plan], None] | None = None,
     as_json: Callable[[Plan], Any] = plan_as_json,
     *,
+    command: Sequence[str] = (),
     reports: bool = True,
 ) -> int:
     """Run a planned campaign and write its report; return the exit code.
 
-    `argv` are the arguments that the campaign folder records. `shown` prints the result in place of the report's
+    `argv` are the arguments that the campaign folder records. If a verb made `argv`, `command` is the verb with the
+    arguments that the user typed, and ``status`` names this command. `shown` prints the result in place of the report's
     summary; `as_json` returns the result for ``--json``. With `reports=False` no report is written, because the caller
     will run more cells.
     """
@@ -120,7 +122,7 @@ def run_plan(  # noqa: PLR0913 - each verb prints its results differently
         return 0
     is_new = not planned.folder.root.exists()
     folder, campaign = folders.open_or_create(planned.folder.root)
-    request = _make_request(folder, conduct, argv, after=campaign["requests"])
+    request = replace(_make_request(folder, conduct, argv, after=campaign["requests"]), command=command)
     with folders.remove_if_refused(folder, is_new=is_new), folders.lock_folder(folder), console.interrupt_on_kill():
         try:
             _record_request(request, campaign, cells)
@@ -184,6 +186,8 @@ def _record_request(request: CampaignCall, campaign: Manifest, cells: Sequence[C
         "cells": [cell.id for cell in cells],
         "terms": terms_of_conduct(request.conduct),
     }
+    if request.command:
+        entry["command"] = list(request.command)
     campaign["requests"].append(sign_request(request.folder.root, entry))
     write_json(request.folder.marker, campaign)
 

@@ -41,6 +41,7 @@ def main(argv: list[str]) -> int:
     """
     before = argv[: argv.index("--")] if "--" in argv else argv
     options, overrides = _parsed(before)
+    options.command = ["stall", *argv]
     words = argv[len(before) + 1 :]
     if not words:
         raise UsageError("stall: no program is named", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
@@ -201,7 +202,8 @@ def _campaign(words: Sequence[str], options: argparse.Namespace) -> tuple[Plan, 
     for recorded in () if plan.conduct["redo"] else _records(plan):
         require_unchanged_data(recorded)
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
-        return plan, run.run_plan(plan, words, command_line.parse_command_line([*flags, *words]), lambda _: None)
+        split = command_line.parse_command_line([*flags, *words])
+        return plan, run.run_plan(plan, words, split, lambda _: None, command=options.command)
 
 
 def _name(argv: Sequence[str]) -> str:

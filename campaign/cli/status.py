@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
+import shlex
 from collections import Counter
 from contextlib import suppress
 
@@ -182,13 +183,15 @@ def _print_leftovers(folder: CampaignFolder, campaign: Manifest, cells: list[str
 def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cells: set[str]) -> None:
     """Print the user's earlier commands that would continue these cells; first the command with most cells."""
     own = [each for each in reversed(campaign["requests"]) if is_own_request(folder.root, each)]
-    requests = [(each["words"], set(each["cells"])) for each in own]
+    requests = [(each, set(each["cells"])) for each in own]
     lines = []
     while cells and requests:
-        words, most = max(requests, key=lambda one: len(cells & one[1]))
+        request, most = max(requests, key=lambda one: len(cells & one[1]))
         if not cells & most:
             break
-        lines.append(f"  {command_line.command_to_continue(words)}")
+        command = request.get("command")
+        same = shlex.join(["python", "-m", "campaign", *command]) if command else ""
+        lines.append(f"  {same or command_line.command_to_continue(request['words'])}")
         cells = cells - most
     if lines:
         console.say("to measure the missing runs, run this in the folder where you started the campaign:")

@@ -40,9 +40,8 @@ class Target:
 
     point: Point
     words: Sequence[str]  # arguments of a campaign with benchmark=feed
-    distinguishing_settings: str = (
-        ""  # settings that distinguish it from other targets with the same storage and accelerator
-    )
+    distinguishing_settings: str = ""  # the swept settings, if other targets have this storage and accelerator
+    command: Sequence[str] = ()  # the verb and the arguments that the user typed
     baseline_mb_per_s: float = 0.0
     outcomes: dict[Setup, Outcome] = field(default_factory=dict)
     plans: dict[Setup, Plan] = field(default_factory=dict)
@@ -173,16 +172,18 @@ class Target:
                 return outcome
             if tries_left:
                 console.say(f"{self.name}: {describe_setup(setup)}, {count_noun(runs, 'run')}")
-                plan = run_cells(plan, words)
+                plan = run_cells(plan, words, self.command)
         raise no_runs_error(plan, plan.entries[0])
 
 
-def run_cells(plan: Plan, words: Sequence[str]) -> Plan:
+def run_cells(plan: Plan, words: Sequence[str], command: Sequence[str]) -> Plan:
     """Run the cells of a plan, and return the plan after reading their new records.
 
+    `words` are the arguments of the campaign, and `command` is the command that the user typed.
     Raises KeyboardInterrupt if the user stopped the runs.
     """
-    if run.run_plan(plan, words, CommandLine((), assume_yes=True), reports=False) == ExitCode.INTERRUPTED:
+    split = CommandLine((), assume_yes=True)
+    if run.run_plan(plan, words, split, command=command, reports=False) == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     return plan.refresh()
 

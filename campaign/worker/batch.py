@@ -180,7 +180,8 @@ class CampaignCall:
     conduct: Conduct
     token: str  # eight hexadecimal digits that identify this submission
     utc: str  # time of the call; if two workers have the same cell, the worker of the later call runs it
-    words: Sequence[str]  # the overrides as the user typed them
+    words: Sequence[str]  # the overrides as the user typed them, or as a verb made them
+    command: Sequence[str] = ()  # the verb and the arguments that the user typed, if the verb made `words`
     attempt: int = 0  # number of the retry (``retries``)
     first_token: str = ""  # token of the campaign's first call; empty if this is the first call
 

@@ -206,6 +206,7 @@ class RecordedCall(TypedDict, total=False):
     token: str
     utc: str
     words: list[str]
+    command: list[str]  # the verb and the arguments that the user typed, if `words` were made from them
     order_seed: int
     cells: list[Name]
     terms: Terms  # the terms of a verdict that the configuration of the call set

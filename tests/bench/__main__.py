@@ -85,7 +85,8 @@ def _where() -> dict[str, str]:
     """Name the commit and the machine."""
     facts = describe_node(ROOT)
     commit = said(["git", "rev-parse", "--short", "HEAD"], cwd=str(ROOT)).strip()
-    changed = said(["git", "diff", "--name-only", "HEAD", "--", ".", f":!{TABLE}", f":!{PAGE}"], cwd=str(ROOT)).strip()
+    written = [f":!{file.relative_to(ROOT)}" for file in (TABLE, PAGE)]
+    changed = said(["git", "diff", "--name-only", "HEAD", "--", ".", *written], cwd=str(ROOT)).strip()
     return {
         "commit": f"{commit}-dirty" if changed else commit,
         "machine": f"{facts['cores']} cores, {facts['cpu']}, Linux {facts['kernel']}",

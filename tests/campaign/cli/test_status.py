@@ -169,6 +169,20 @@ def test_the_commands_that_run_what_is_missing_are_printed_the_one_with_the_most
         assert said[-2:] == ["  python -m campaign threads=1,2", "  python -m campaign threads=4"]
 
 
+def test_a_command_of_a_verb_is_printed_as_it_was_typed_with_the_flags_of_the_program(folder, cells, capsys):
+    failed_cell = leave_record(folder, cells[0][0], status="failed")["cell"]["id"]
+    typed = ["stall", "--data", "/my data", "--", "train.py", "--yes", "redo=true"]
+    campaign = json.loads(folder.marker.read_text())
+    request = {"words": ["benchmark=command"], "command": typed, "cells": [failed_cell]}
+    campaign["requests"] = [sign_request(folder.root, request)]
+    folder.marker.write_text(json.dumps(campaign))
+
+    status.main([str(folder.root)])
+
+    said = capsys.readouterr().err.splitlines()
+    assert "  python -m campaign stall --data '/my data' -- train.py --yes redo=true" in said
+
+
 def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
     leave_record(folder, cells[0][0], status="failed")
     strange = {"words": ["--config-dir", "/theirs"], "cells": [cells[0][0].id]}

@@ -176,14 +176,16 @@ def test_where_a_profile_sees_nothing_it_says_so_and_there_is_none_where_no_run_
     assert "calls" not in failed.stdout
 
 
-def test_a_program_that_fails_is_told_with_its_last_line(here, data):
-    done = here(
-        "stall", "--runs", "2", "--data", "data", *QUIET, "--", sys.executable, "-c", "raise SystemExit('no GPU')"
-    )
+def test_a_program_that_fails_is_told_with_its_last_line_and_status_names_the_same_command(here, data):
+    words = ["stall", "--runs", "2", "--data", "data", *QUIET, "--", sys.executable, "-c", "raise SystemExit('no GPU')"]
+    done = here(*words)
 
     assert done.returncode == 1
     assert "ended with exit code 1: no GPU" in done.stderr
     assert "too few valid pairs" in done.stdout
+    same = here("status", "stall").stderr.splitlines()[-1]
+    assert same.startswith("  python -m campaign stall ")
+    assert same.endswith(shlex.join(words[1:]))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle, capsys):
 
     code, _, said = in_this_process(capsys, "list", *folders)
 
-    assert (code, "the options in the marker .tfio-burst-buffer.json are not valid" in said) == (2, True)
+    assert (code, "the options in the marker file .tfio-burst-buffer.json are not valid" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
