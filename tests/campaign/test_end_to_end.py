@@ -48,7 +48,7 @@ def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     _, said = front.communicate(timeout=240)
 
     assert front.returncode == 3
-    assert "the worker ended with 2 cells to go" in said
+    assert "the worker ended with 2 unfinished cells" in said
     assert _processes_in(command.cwd) == []
     status = command("status")
     assert "2 interrupted" in status.stdout  # the one under way, and the one behind it
