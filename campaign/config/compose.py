@@ -56,17 +56,19 @@ def compose_points(
     reader = _OverrideReader(composer, expand)
     master, fixed = _compose_unswept(composer, reader.values_of_all(overrides))
     params = OmegaConf.select(master, "hydra.sweeper.params") or {}
-    grid = _combine_values(
-        composer, reader.values_of_all([*(f"{key}={value}" for key, value in params.items()), *overrides])
-    )
+    values = reader.values_of_all([*(f"{key}={value}" for key, value in params.items()), *overrides])
+    swept_keys = {choices[0][0].key for choices in values if len(choices) > 1}
     bases: dict[tuple[object, ...], _ComposedBase] = {}
-    for assignments in iterate_with_progress(list(grid), "composing cells"):
+    for assignments in iterate_with_progress(list(_combine_values(composer, values)), "composing cells"):
         plain, others = reader.split_plain(assignments)
-        key = (others, *(assignment.key for assignment in plain))
+        swept = [assignment for assignment in plain if assignment.key in swept_keys]
+        constant = tuple(assignment for assignment in plain if assignment.key not in swept_keys)
+        key = (others, constant, *(assignment.key for assignment in swept))
         if key not in bases:
             config = master if others == fixed and not bases else composer.compose(others)
-            bases[key] = _ComposedBase(config, plain)
-        yield bases[key].with_values(plain)
+            _set_plain_values(config, constant)
+            bases[key] = _ComposedBase(config, swept)
+        yield bases[key].with_values(swept)
 
 
 def single_assignments(composer: Composer, overrides: Sequence[str], lists: Collection[str]) -> list[str]:

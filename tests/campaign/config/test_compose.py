@@ -299,3 +299,19 @@ def test_each_benchmark_brings_a_dataset_that_it_runs_on_unless_one_is_named(wor
 
     assert {point["dataset"]["name"] for point in points} == datasets
     assert len(make_cells(points)[0]) == len(points)
+
+
+@pytest.mark.parametrize("constant", ["benchmark.preprocess=false", "storage.exclusive=none", "cache=as_is", "runs=1"])
+def test_a_key_with_one_value_does_not_make_each_point_resolve_its_interpolations_anew(constant, monkeypatch):
+    resolved, real = [], OmegaConf.to_container
+
+    def counted(config, *, resolve=False, **how):
+        resolved.append(resolve)
+        return real(config, resolve=resolve, **how)
+
+    monkeypatch.setattr(OmegaConf, "to_container", counted)
+
+    points = collect_points(["seed=range(50)", constant])
+
+    assert len(points) == 50
+    assert sum(resolved) == 1
