@@ -73,8 +73,8 @@ def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, P
         return known[key][name]
 
     charts = []
-    for name, title, draw, told, _ in _FIGURES:
-        what = _caption(told, of_each)
+    for name, title, draw, about, _ in _FIGURES:
+        what = _caption(about, of_each)
         asked = traced if name in OF_A_TRACE else sets
         charts += figure_specs(
             f"{STEM}-{name}", f"POSIX calls: {title}", draw, asked, partial(frame, name), what, worth=_worth
@@ -86,14 +86,14 @@ def _worth(frame: pd.DataFrame) -> bool:
     return bool(frame["status"].isin(["done", posix.UNREADABLE]).any())
 
 
-def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
+def _caption(about: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
     def what(key: Settings, _: pd.DataFrame, frame: pd.DataFrame) -> str:
         drawn = frame["cell"].nunique()
         few = f" The first {drawn} of {of_each[key]} cells." if drawn < of_each[key] else ""
         beyond = int(frame.groupby("cell")["calls_left_out"].max().sum()) if "calls_left_out" in frame else 0
         lost = f" Calls beyond the window, left out: {beyond:,}." if beyond else ""
         of = "One run a cell, the one of median runtime, on the files of the data set and the snapshots."
-        return f"{of} {told}{few}{lost}"
+        return f"{of} {about}{few}{lost}"
 
     return what
 

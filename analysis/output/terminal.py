@@ -96,8 +96,8 @@ def summary_tables(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[Renderab
             break
         rows, room = every.head(room), room - len(every)
         count = common_run_count(rows)
-        told = f"{heading}; {count} run{'s' * (count > 1)} of each" if count else heading
-        yield Text(one_line(told), style="bold")
+        title = f"{heading}; {count} run{'s' * (count > 1)} of each" if count else heading
+        yield Text(one_line(title), style="bold")
         yield medians_table(rows, short)
         if not is_training(rows).all() and not is_plain(rows).all() and (ratios := scaling_table(rows)):
             yield Text("")

@@ -41,8 +41,8 @@ def median_tables(results: Results) -> Markup:
         *([DISTURBED] if results.table["disturbed"].notna().any() else []),
         *([more] if more else []),
     ]
-    told = lines_on_looser_checks(rows_of(results.table, COLUMNS))
-    return render_template("medians.html", over=tables.OVER, sections=sections, looser=told, notes=notes)
+    looser = lines_on_looser_checks(rows_of(results.table, COLUMNS))
+    return render_template("medians.html", over=tables.OVER, sections=sections, looser=looser, notes=notes)
 
 
 def _section(rows: pd.DataFrame, detailed: set[str]) -> dict[str, Any]:

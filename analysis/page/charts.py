@@ -80,13 +80,13 @@ def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
         if compared
         else ""
     )
-    told = (
+    about = (
         "Medians over the valid measured runs. The profile has the calls on files of the dataset and of snapshots."
         " Seconds are sums over all threads. A read is consecutive if it begins directly after the last byte that was"
         " read of the file, and sequential if it begins anywhere after this byte (definitions of Darshan)." + of_cost
     )
     return paragraphs_and_tables(
-        told,
+        about,
         _table(headings, amounts, left),
         "Share of the reads by the number of returned bytes. Each column has the upper limit of its bin as heading:",
         _table((*OF_CELL, *SIZES, "cell"), sizes, left),
@@ -139,7 +139,7 @@ def step_table(results: Results) -> Markup:
         return Markup()
     rows = [_line(*each) for each in found[:MOST_LINES]]
     left = [True, *[False] * 3, True, *[False] * (len(STEP_HEADINGS) - 6), True]
-    words = "; ".join(f"{name}: {told}" for name, told in REMEDIES.items() if name != told)
+    words = "; ".join(f"{name}: {remedy}" for name, remedy in REMEDIES.items() if name != remedy)
     more = count_sentence(len(rows), len(found), "cells", "tables/runs.csv")
     return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", TextTable(STEP_HEADINGS, rows, left), more)
 

@@ -63,7 +63,7 @@ ENDS = (True, False, None)
 
 def check_table(results: Results) -> Markup:
     """Return a table of the checks: what a check proves, its limits, and how often it passed or failed."""
-    told: Counter[tuple[str, bool | None]] = Counter()
+    counts: Counter[tuple[str, bool | None]] = Counter()
     limits: dict[str, dict[str, set[float]]] = {}
     records = results.found.records
     made = Counter(record.checks for record in records)
@@ -73,12 +73,12 @@ def check_table(results: Results) -> Markup:
                 made[kind.checks] += count
     for checks, count in made.items():
         for check in checks:
-            told[check.rule, check.passed] += count
+            counts[check.rule, check.passed] += count
             for name, limit in check.limits if check.rule not in OF_THE_RUN else ():
                 limits.setdefault(check.rule, {}).setdefault(name, set()).add(limit)
-    rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*PROVES, rule].index(rule), rule))
+    rules = sorted({rule for rule, _ in counts}, key=lambda rule: ([*PROVES, rule].index(rule), rule))
     rows = [
-        [rule, *(f"{told[rule, end]:,}" for end in ENDS), _thresholds(limits.get(rule, {})), PROVES.get(rule, NONE)]
+        [rule, *(f"{counts[rule, end]:,}" for end in ENDS), _thresholds(limits.get(rule, {})), PROVES.get(rule, NONE)]
         for rule in rules
     ]
     if not rows:
@@ -110,16 +110,16 @@ def claim_tables(results: Results) -> Markup:
     """Return the tables of claims, grouped by paper: the published value, the measured value and the verdict."""
     rows = [row for _, of_claim in results.verdicts.groupby("claim", sort=False) for row in rows_of(of_claim)]
     pairs = [row for row in rows if row["pair"]]
-    told = [row for row in rows if not row["pair"] and row["verdict"] != NOT_MEASURED]
+    measured = [row for row in rows if not row["pair"] and row["verdict"] != NOT_MEASURED]
     left = [row for row in rows if not row["pair"] and row["verdict"] == NOT_MEASURED]
     papers: dict[str, list[Row]] = {}
-    for row in told:
+    for row in measured:
         papers.setdefault(row["source"].partition(",")[0], []).append(row)
     return render_template(
         "claims.html",
         headings=CLAIM_HEADINGS,
         papers=[{"name": paper, **_claims_shown(rows, MOST_ROWS)} for paper, rows in papers.items()],
-        tolerance=TOLERANCE if told else "None of the paper's claims was measured here.",
+        tolerance=TOLERANCE if measured else "None of the paper's claims was measured here.",
         left=[f"{_about(row)}: {tables.reason_of_verdict(row)}" for row in left[:MOST_LINES]],
         left_count=len(left),
         pairs=_claims_shown(pairs, MOST_LINES),
@@ -182,11 +182,11 @@ def prediction_table(folder: Path) -> Markup:
         return paragraphs_and_tables(f"{ADVICE} cannot be read: it {error}.")
     decided = [each for each in tests if each.get("holds") is not None]
     failed = [each for each in decided if not each["holds"]]
-    told = f"{len(decided)} predictions were tested, and {len(failed)} failed"
+    sentence = f"{len(decided)} predictions were tested, and {len(failed)} failed"
     rules = ", ".join(sorted({each["rule"] for each in failed}))
     rows = [_test_row(each) for each in [*failed, *(each for each in tests if each not in failed)][:MOST_LINES]]
     return paragraphs_and_tables(
-        f"{told}: {rules}." if failed else f"{told}.",
+        f"{sentence}: {rules}." if failed else f"{sentence}.",
         TextTable(_TEST_HEADINGS, rows, _TEST_LEFT),
         count_sentence(len(rows), len(tests), "tests", ADVICE),
     )

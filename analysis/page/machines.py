@@ -72,18 +72,18 @@ def _held_back(results: Results) -> dict[int, float]:
 
 
 def _machines(held_back: Mapping[int, float], record: Record) -> list[dict[str, str]]:
-    told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
-    memory = told.get("memory_bytes")
+    facts, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
+    memory = facts.get("memory_bytes")
     commit = str(git.get("commit", ""))[:12]
     changed = " with changes" if git.get("dirty") is True else ""
     facts = {
         "host": record.host or NONE,
-        "processor": _word(told.get("cpu")),
-        "cores": _word(told.get("cores")),
+        "processor": _word(facts.get("cpu")),
+        "cores": _word(facts.get("cores")),
         **({"CPU quota": _quota(record, held_back)} if held_back else {}),
         "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else NONE,
-        "kernel": _word(told.get("kernel")),
-        "Python": _word(told.get("python")),
+        "kernel": _word(facts.get("kernel")),
+        "Python": _word(facts.get("python")),
         "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
         "commit": f"{commit}{changed}" if commit else NONE,
     }
@@ -103,8 +103,8 @@ def _storages(record: Record) -> list[dict[str, str]]:
     For a storage of the checkpoint target the root folder is returned, because its mount point is not recorded.
     """
     mount, device = _part(record, "mount"), _part(record, "device")
-    told = ", ".join(f"{name} {_word(value)}" for name, value in device.items())
-    lines = [_storage(record, _name(record), mount.get("point"), mount, told)]
+    described = ", ".join(f"{name} {_word(value)}" for name, value in device.items())
+    lines = [_storage(record, _name(record), mount.get("point"), mount, described)]
     known, sources = record.provenance.get("target_filesystems"), _sources(record)
     below = known if isinstance(known, list) else []
     for place, (key, role) in enumerate(_targets(record).items()):

@@ -32,14 +32,14 @@ def summary_lines(results: Results) -> Markup:
     claims = results.verdicts[results.verdicts["pair"] == ""]
     stamps = sorted(set(runs["started_utc"]) - {""})
     unstable = int(cells["unstable"].fillna(value=False).sum())
-    told = [
+    facts = [
         *feed_accelerators.answers(cells, runs),
         f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
         f"{len(measured):,} measured runs: {_counted(measured['status'])}",
         f"Verdicts on the paper's claims, one per claim and set of settings: {counted_claims(claims)}",
         f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
     ]
-    return render_template("summary.html", facts=told, notices=list(reader_warnings(results)))
+    return render_template("summary.html", facts=facts, notices=list(reader_warnings(results)))
 
 
 def reader_warnings(results: Results) -> Iterator[list[str]]:
@@ -55,8 +55,8 @@ def reader_warnings(results: Results) -> Iterator[list[str]]:
     names = dict.fromkeys(part.partition(" of ")[0].partition(",")[0] for part in parts)
     lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
     yield from _folded("Emulated", ", ".join(names), lines)
-    for told in sentences_on_shared_devices(rows_of(results.table, COLUMNS)):
-        yield [f"{told}: differences between these cells are not caused by the storage."]
+    for sentence in sentences_on_shared_devices(rows_of(results.table, COLUMNS)):
+        yield [f"{sentence}: differences between these cells are not caused by the storage."]
     skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
     more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []
     yield from _folded(
@@ -93,10 +93,10 @@ def _storages(records: Iterable[Record]) -> Counter[str]:
     for record in records:
         played = {key: _at_most(facts) for key, facts in record.emulated.items()}
         cells.update(dict.fromkeys(played.values(), 1))  # counts a cell once, even if the storage has several roles
-        for key, told in played.items():
-            keys.setdefault(told, set()).add(key)
-    roles = {told: ", ".join(ROLES.get(key, key) for key in sorted(each, reverse=True)) for told, each in keys.items()}
-    return Counter({f"{told} (as {roles[told]})": count for told, count in cells.items()})
+        for key, name in played.items():
+            keys.setdefault(name, set()).add(key)
+    roles = {name: ", ".join(ROLES.get(key, key) for key in sorted(each, reverse=True)) for name, each in keys.items()}
+    return Counter({f"{name} (as {roles[name]})": count for name, count in cells.items()})
 
 
 def _at_most(facts: Facts) -> str:
@@ -104,8 +104,8 @@ def _at_most(facts: Facts) -> str:
 
     The limits are unknown if the marker file of the emulated storage is damaged (`jobs.system.layers`).
     """
-    if isinstance(told := emulation_mark(facts), str):
-        return told
+    if isinstance(mark := emulation_mark(facts), str):
+        return mark
     if not BOUNDS.keys() & facts.keys():
         return f"{facts.get('name', '')}, of unknown speed"
     return f"{facts.get('name', '')}, at most {', '.join(emulation_bounds(facts)) or 'what lies beneath'}"
@@ -122,8 +122,8 @@ def counted_claims(claims: pd.DataFrame) -> str:
     Claims that were measured on emulated storage are counted separately.
     """
     kinds = claims["emulated"].map(kind_of_verdict)
-    told = ((kind, claims["verdict"][kinds == kind]) for kind in ("", EMULATED, BY_MODEL))
-    parts = [f"{kind}: {_of_each(each)}" if kind else _of_each(each) for kind, each in told if len(each)]
+    of_kinds = ((kind, claims["verdict"][kinds == kind]) for kind in ("", EMULATED, BY_MODEL))
+    parts = [f"{kind}: {_of_each(each)}" if kind else _of_each(each) for kind, each in of_kinds if len(each)]
     return "; ".join(parts) or "none"
 
 

@@ -93,6 +93,9 @@ def _compose_recipes(split: CommandLine, papers: Sequence[str]) -> list[Point]:
             raise UsageError(f"no recipe has a setting '{word}'", "python -m campaign help keys lists all settings")
     for recipe in paper_recipes:
         accepted = recipe.accepted_overrides(own)
+        if storage := recipes.replacing_storage(recipe, accepted, here):
+            lack = "which the site does not have" if recipe.storage not in site else "as you chose"
+            console.say(f"recipe {recipe.name}: storage={storage} in place of storage={recipe.storage}, {lack}")
         if missing := recipes.missing_targets(recipe, accepted, here):
             console.say(f"recipe {recipe.name}: left out checkpoint={','.join(missing)}, which the site does not have")
         points += _compose_recipe(

@@ -139,6 +139,13 @@ def recipe_overrides(recipe: Recipe, overrides: Sequence[str], site_storages: Si
     ]
 
 
+def replacing_storage(recipe: Recipe, overrides: Sequence[str], site_storages: SiteStorages) -> str | None:
+    """Return the storage that is read in place of the storage that a recipe names; None if nothing is replaced."""
+    if recipe.storage is None or any(_group_and_key(override)[0] == "storage" for override in overrides):
+        return None
+    return next(iter(_storages_to_read(recipe, site_storages)), None)
+
+
 def missing_targets(recipe: Recipe, overrides: Sequence[str], site_storages: SiteStorages) -> list[str]:
     """Return the checkpoint targets that a recipe names and the site does not have."""
     available = (

@@ -13,6 +13,7 @@ from campaign.cli import analyse, reproduce
 from campaign.cli import run as main_verb
 from campaign.config import recipes
 from campaign.config.collect import collect_points, make_cells
+from campaign.config.command_line import parse_command_line
 from campaign.errors import UsageError
 from campaign.testbed import apply
 from tests.campaign.command_line import CommandLine
@@ -70,6 +71,24 @@ def some(ask, two_storages):
         planned, argv = ask(*two_storages)
     assert argv == ["reproduce", *two_storages]
     return planned
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named", "line"),
+    [
+        ([], "optane", "recipe fig9: storage=hdd in place of storage=optane, which the site does not have"),
+        (["storage=hdd"], "ssd", "recipe fig9: storage=hdd in place of storage=ssd, as you chose"),
+    ],
+)
+def test_it_says_which_storage_it_reads_in_place_of_that_of_a_recipe(two_storages, monkeypatch, chosen, named, line):
+    said = []
+    monkeypatch.setattr(recipes, "list_recipes", lambda _: [recipes.Recipe("fig9", "alexnet", named, ())])
+    monkeypatch.setattr(reproduce, "_compose_recipe", lambda *_: [])
+    monkeypatch.setattr(console, "say", said.append)
+
+    reproduce._compose_recipes(parse_command_line([*two_storages, *chosen]), ["chien2018"])  # noqa: SLF001
+
+    assert said == [line]
 
 
 @pytest.mark.long

@@ -62,6 +62,24 @@ def test_what_a_site_has_not_is_named(have, lacks):
 
 
 @pytest.mark.parametrize(
+    ("words", "recipe", "have", "replacing"),
+    [
+        ([], SAVES, PAPER, None),
+        ([], SAVES, ["hdd", "lustre"], "hdd"),
+        ([], SAVES, [], "local"),
+        ([], MICRO, ["hdd"], None),
+        (["storage=tmpfs,hdd"], SAVES, PAPER, "tmpfs"),
+        (["storage=hdd,ssd"], SAVES, PAPER, None),
+        (["storage.root=/x"], SAVES, [], None),
+    ],
+)
+def test_a_storage_that_replaces_that_of_a_recipe_is_named(words, recipe, have, replacing):
+    own, here = recipes.take_storage_choice(words, have)
+
+    assert recipes.replacing_storage(recipe, own, here) == replacing
+
+
+@pytest.mark.parametrize(
     ("word", "recipe", "asked"),
     [
         ("storage=hdd,ssd", MICRO, ["storage=hdd,ssd"]),
