@@ -74,7 +74,7 @@ class Evidence:
         """Return for each cell the values of a metric in the valid measured runs of the cell.
 
         Values of 0 or less are left out if `zeros` is false. The metric `a/b` is the metric `a` divided by the metric
-        `b`, run by run.
+        `b`, run by run; runs in which `b` is 0 are left out.
         """
         if (metric, zeros) not in self._values:
             self._values[metric, zeros] = self._of_runs(metric, zeros=zeros)
@@ -82,13 +82,13 @@ class Evidence:
 
     def _of_runs(self, metric: str, *, zeros: bool) -> Values:
         part, _, whole = metric.partition("/")
-        if whole:
-            parts, wholes = self.values(part), self.values(whole)
-            alike = [cell for cell, values in parts.items() if len(values) == len(wholes.get(cell, ()))]
-            return {cell: [one / of for one, of in zip(parts[cell], wholes[cell], strict=True)] for cell in alike}
-        if metric not in self.runs:
+        names = [part, whole] if whole else [part]
+        if not set(names) <= set(self.runs):
             return {}
-        good = valid_measured_runs(self.runs, [metric]).dropna(subset=[metric])
+        good = valid_measured_runs(self.runs, names).dropna(subset=names)
+        if whole:
+            good = good[good[whole] > 0]
+            good = good.assign(**{metric: good[part] / good[whole]})
         return values_by_cell(good if zeros else good[good[metric] > 0], metric)
 
 

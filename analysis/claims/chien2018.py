@@ -377,7 +377,7 @@ BATCH = _claim(
 STEP = _claim(
     "a step's computing takes 1 to 2 s", END, "1 to 2 s", _FIG6, sets.prefetch_sets,
     CellQuantity(
-        lambda runs: [runs["compute_s"] * runs.cell["batch_size"] / runs["images"]] * bool(runs.values("compute_s")),
+        lambda runs: [seconds * runs.cell["batch_size"] for seconds in runs.values("compute_s/images")],
         by.SECONDS, where=lambda cell: "accelerator" not in emulated_parts(cell), pooled=True,
     ),
     of.Predicate(1.0, 2.0), "{accelerators}; {cells} cells", machine=f"{BLACKDOG} or {TEGNER}",

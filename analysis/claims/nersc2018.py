@@ -23,8 +23,9 @@ from analysis.statistics.selection import CLIMATE, HEPCNN, NODES, SHUFFLE, SYNC,
 PAPER = "NERSC 2018"
 LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
 EPOCHS, FILES = "benchmark.epochs", "dataset.files"
-COLUMNS = (NODES, SHUFFLE, SYNC, EPOCHS, FILES, "private_caches", "loads", "read_s",
-           *(f"{name}_{what}" for name in LOADS for what in ("loads", "read_s")))  # fmt: skip
+_READ_S = ("read_s", "read_s_min", "read_s_max")
+COLUMNS = (NODES, SHUFFLE, SYNC, EPOCHS, FILES, "private_caches", "loads", *_READ_S,
+           *(f"{name}_{what}" for name in LOADS for what in ("loads", *_READ_S)))  # fmt: skip
 # The predicted read time divided by the published read time with global shuffling, minimum and maximum. The prediction
 # is the median time of a cold load times the number of loads.
 PREDICTED = (0.86, 0.96)
@@ -95,16 +96,22 @@ def _longer(group: CellSet) -> Iterator[Finding | NothingToCompare]:
 def _foreseen(group: CellSet) -> Iterator[Finding]:
     """Yield the predicted read time of a rank with global shuffling, divided by the measured read time.
 
-    The prediction uses the median load times of the cell with local shuffling. Nothing is yielded if this cell has no
-    loads of a needed kind (cold or warm), or if it is unknown which loads came from memory.
+    The prediction uses the median load times of the cell with local shuffling. The interval has the shortest load times
+    over the longest read time as lower end, and the longest load times over the shortest read time as upper end.
+    Nothing is yielded if this cell has no loads of a needed kind (cold or warm), or if it is unknown which loads came
+    from memory.
     """
     steps = {}
     for local, everywhere in _shuffled(group):
         loads = {name: everywhere[f"{name}_loads"] for name in LOADS if everywhere[f"{name}_loads"]}
-        seconds = sum(count * local[f"{name}_read_s"] for name, count in loads.items())
-        share = seconds / everywhere[NODES] / everywhere["read_s"]
+        share, low, high = (
+            sum(count * local[f"{name}_read_s{of_load}"] for name, count in loads.items())
+            / everywhere[NODES]
+            / everywhere[f"read_s{of_reading}"]
+            for of_load, of_reading in (("", ""), ("_min", "_max"), ("_max", "_min"))
+        )
         if loads and not math.isnan(share):
-            steps[f"{local[NODES]} nodes"] = Finding(share, share, share, by.TIMES, (local, everywhere))
+            steps[f"{local[NODES]} nodes"] = Finding(share, low, high, by.TIMES, (local, everywhere))
     if steps:
         worst = max(steps, key=lambda name: abs(steps[name].ours - 1))
         shares = ", ".join(f"{name} {step.ours:.2f}" for name, step in steps.items())

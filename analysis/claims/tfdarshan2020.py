@@ -40,8 +40,7 @@ DATASETS = {IMAGENET: "imagenet_subset", MALWARE: "malware"}  # the dataset of e
 OF_STAGING = frozenset({STAGING, "staging.emulated"})
 PROFILE = frozenset({POSIX, EVERY})
 BANDWIDTH, FWRITES, WALL = "posix_read_mb_per_s", "posix_stream_writes", "wall_s"
-SIZES = tuple(f"posix_read_size_{place}" for place in range(10))  # numbers of reads in Darshan's size bins
-TO_100_B, TO_1_MIB = SIZES[0], SIZES[4]  # the bin from 0 B to 100 B, and the bin from 100 KiB to 1 MiB
+TO_100_B, TO_1_MIB = "posix_read_size_0", "posix_read_size_4"  # numbers of reads: up to 100 B, and 100 KiB to 1 MiB
 
 
 def profiled_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -116,8 +115,8 @@ def _played(cells: Sequence[Cell]) -> str:
 
 
 def _share(part: str) -> Callable[[CellMetrics], Sequence[float]]:
-    """Return a function that returns the share of a cell's reads in one size bin (`part`)."""
-    return lambda runs: [runs[part] / total] if (total := sum(runs[name] for name in SIZES)) else ()
+    """Return a function that returns for each run the share of its reads in one size bin (`part`)."""
+    return lambda runs: runs.values(f"{part}/posix_reads", zeros=True)
 
 
 def _claim(text: str, figure: str, recipes: str, *how: Any, **more: Any) -> Claim:
@@ -157,23 +156,23 @@ TWICE, HALF_SMALL_READS, NEITHER = (
     _claim(text, figure, _FIG7, _ONE_OF_IMAGENET, CellQuantity(quantity, unit), of.equal_to(number, SITE), _CALLS)
     for text, figure, quantity, unit, number in (
         ("ImageNet: two reads for each open", "Fig 7: 128 K opens, 256 K reads",
-         lambda runs: [runs["posix_reads"] / runs["posix_opens"]], by.TIMES, 2.0),
+         "posix_reads/posix_opens", by.TIMES, 2.0),
         ("ImageNet: half of the reads return less than 100 B", "Fig 7: 50 %", _share(TO_100_B), by.SHARE, 0.5),
         ("ImageNet: half of the reads are neither sequential nor consecutive", "Fig 7: 50 %",
-         lambda runs: [1 - runs["posix_sequential"]], by.SHARE, 0.5),
+         lambda runs: [1 - share for share in runs.values("posix_sequential", zeros=True)], by.SHARE, 0.5),
     )
 )  # fmt: skip
 WHOLE, FOLLOWS = (
     _claim(text, "Fig 9: most", _FIG9, _ONE_OF_MALWARE, CellQuantity(quantity, by.SHARE), MOST, _CALLS)
     for text, quantity in (
         ("Malware: most reads return between 100 KiB and 1 MiB", _share(TO_1_MIB)),
-        ("Malware: most reads follow the one before", lambda runs: [runs["posix_consecutive"]]),
+        ("Malware: most reads follow the one before", lambda runs: runs.values("posix_consecutive", zeros=True)),
     )
 )
 WAITS = {
     name: _claim(
         f"{title}: a training waits for its input most of its time", figure, recipe, cells,
-        CellQuantity(lambda runs: [runs["load_s"] / runs[WALL]], by.SHARE), MOST, _WHERE, hindrance=_played,
+        CellQuantity(f"load_s/{WALL}", by.SHARE), MOST, _WHERE, hindrance=_played,
     )
     for name, title, figure, recipe, cells in (
         (IMAGENET, "ImageNet", "Fig 7: 96 %", _FIG7, _ONE_OF_IMAGENET),

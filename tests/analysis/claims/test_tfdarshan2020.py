@@ -1,5 +1,7 @@
 """What the paper of tf-Darshan claims, held against records of profiled cells."""
 
+import json
+
 import pytest
 
 from analysis.claims import chien2018
@@ -87,6 +89,36 @@ def test_a_claim_holds_or_differs(claim, made, verdict, ours):
     row = told(claim, *made)
 
     assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(ours))
+
+
+@pytest.mark.parametrize(
+    ("claim", "quantity"),
+    [
+        (tfdarshan.WAITS["alexnet"], lambda run: run["load_s"] / run["wall_s"]),
+        (tfdarshan.TWICE, lambda run: run["profile"]["reads"] / run["profile"]["opens"]),
+        (tfdarshan.HALF_SMALL_READS, lambda run: run["profile"]["read_sizes"][0] / run["profile"]["reads"]),
+        (tfdarshan.NEITHER, lambda run: 1 - run["profile"]["sequential"]),
+        (chien2018.STEP, lambda run: run["compute_s"] * 64 / run["images"]),
+    ],
+)
+def test_a_quantity_of_a_cell_is_that_of_each_run_and_its_interval_their_range(claim, quantity):
+    # The ratio of the medians, 30 s of 100 s, is not the median of the ratios.
+    changes = ((100.0, 10.0, 9088, 300), (60.0, 50.0, 4544, 150), (200.0, 30.0, 6400, 250))
+    runs = []
+    for number, (wall_s, load_s, images, reads) in enumerate(changes, 1):
+        calls = {
+            "reads": reads,
+            "read_sizes": [int(load_s), *[0] * 8, reads - int(load_s)],
+            "sequential": load_s / wall_s,
+        }
+        runs.append(step(number, wall_s, load_s=load_s, images=images, profile=IMAGENET | calls))
+    cell = training(runs, storage="lustre", threads=1, profile={"posix": "trace"}, dataset__name="imagenet_subset")
+
+    (row,) = [row for _, row in checklist(cell).iterrows() if row["claim"] == claim.text]
+
+    least, median, most = sorted(map(quantity, runs))
+    assert row["ours"] == pytest.approx(median)
+    assert json.loads(row["interval"]) == pytest.approx([least, most], abs=1e-6)
 
 
 @pytest.mark.parametrize(
