@@ -10,7 +10,7 @@ from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.records.read_records import FoundRecords, UnreadableError, read_content
-from analysis.text import visible
+from analysis.text import join_values, visible
 
 NEEDED = {
     "baseline": "Table I needs a done baseline that reads or writes",
@@ -19,12 +19,15 @@ NEEDED = {
 }
 """For each benchmark, a phrase that names the cells without which no chart of this benchmark is drawn."""
 MOST_BYTES = 1 << 20
+MOST_NAMED = 3  # maximum number of cells without a record that are named
 MOST_NOTES = 40  # maximum number of lines about skipped records, and about cells that a chart does not show
 LIST_NAME = ".written-by-analysis"
 
 
 def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
     """Print a warning and a hint for each of the first `MOST_NOTES` skipped records, then how many more there are.
+
+    Also print how many requested cells have no record.
 
     Raises
     ------
@@ -36,9 +39,20 @@ def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
         print_to_stderr(f"hint: {each.cure}")
     if (more := len(found.skipped) - MOST_NOTES) > 0:
         print_to_stderr(f"warning: {more:,} more records are skipped")
+    if sentence := missing_sentence(found):
+        print_to_stderr(f"warning: {sentence}")
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "follow the hints of the warnings above")
+
+
+def missing_sentence(found: FoundRecords) -> str:
+    """Return a sentence that says how many requested cells have no record, or `""` if there are none."""
+    if not found.missing:
+        return ""
+    named = [*found.missing[:MOST_NAMED], "…"] if len(found.missing) > MOST_NAMED else found.missing
+    count = f"{len(found.missing):,} of {len(found.requested):,} requested cells have no record"
+    return f"{count} (not measured yet, or removed): {join_values(named)}"
 
 
 def print_notes(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:

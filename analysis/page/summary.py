@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from analysis.claims.judge_claim import BY_MODEL, EMULATED, kind_of_verdict
 from analysis.figures import feed_accelerators
+from analysis.output.notes import missing_sentence
 from analysis.page.part import MOST_LINES, Results, render_template
 from analysis.records.frame import rows_of
 from analysis.records.record import BOUNDS, Record, emulation_bounds, emulation_mark, sentences_on_shared_devices
@@ -57,6 +58,8 @@ def reader_warnings(results: Results) -> Iterator[list[str]]:
     yield from _folded("Emulated", ", ".join(names), lines)
     for sentence in sentences_on_shared_devices(rows_of(results.table, COLUMNS)):
         yield [f"{sentence}: differences between these cells are not caused by the storage."]
+    if sentence := missing_sentence(results.found):
+        yield [f"Not in this report: {sentence}."]
     skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
     more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []
     yield from _folded(

@@ -88,23 +88,18 @@ def _with_cure(read: Callable[[Path], _Kind], path: Path) -> _Kind:
 FILE, CAMPAIGN = "record.json", "campaign.json"
 
 
-def judge_of(home: Path, folders: Sequence[Path]) -> tuple[CampaignJudge, UnreadableError | None]:
-    """Return the judge of the records in these folders, and the error if ``campaign.json`` in `home` cannot be read.
+def _requests_of(home: Path) -> tuple[Sequence[RecordedCall], UnreadableError | None]:
+    """Return the requests in ``campaign.json`` of a campaign folder, and the error if the file cannot be read.
 
-    If ``campaign.json`` is missing or cannot be read, the judge uses the check thresholds in each record. A missing
-    ``campaign.json`` is no error, because a user may have copied only the records.
+    Without requests, each record is judged by the check thresholds that it has. A missing ``campaign.json`` is no
+    error, because a user may have copied only the records.
     """
-    requests: Sequence[RecordedCall] = ()
-    fault = None
     try:
-        requests = load_json(home / CAMPAIGN, Manifest)["requests"]
-    except AbsentError:  # only the records were copied
-        pass
+        return load_json(home / CAMPAIGN, Manifest)["requests"], None
+    except AbsentError:
+        return (), None
     except UnreadableError as error:
-        fault = error
-    judge = CampaignJudge(requests, _baselines(folders))
-    _ = judge.peaks  # computes the cached peaks here once, before the judge is sent to other processes
-    return judge, fault
+        return (), error
 
 
 def read_judged(path: Path, judge: CampaignJudge) -> Stored:
@@ -143,13 +138,17 @@ class SkippedRecord:
 class FoundRecords:
     """The records of a folder sorted by cell id, the skipped records, and the judge that judged the records.
 
-    `home` is the default folder for the output files.
+    `home` is the default folder for the output files. `requested` has the ids of all cells that the requests
+    in ``campaign.json`` name. `missing` has those without a record, which were not measured yet or whose record was
+    removed.
     """
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedRecord, ...]
     home: Path
     judge: CampaignJudge = field(default_factory=CampaignJudge, compare=False)
+    requested: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def read_records(folder: Path, meanwhile: Callable[[], object] = lambda: None) -> FoundRecords:
@@ -169,7 +168,10 @@ def read_records(folder: Path, meanwhile: Callable[[], object] = lambda: None) -
     """
     folders, home = locate_records(folder)
     with garbage_collection_off():
-        judge, fault = judge_of(*_campaign(home, folders))
+        campaign, all_folders = _campaign(home, folders)
+        requests, fault = _requests_of(campaign)
+        judge = CampaignJudge(requests, _baselines(all_folders))
+        _ = judge.peaks  # computes the cached peaks here once, before the judge is sent to other processes
         jobs = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
         good: list[tuple[Path, Record]] = []
         skipped = [*_unread(fault, home)]
@@ -179,7 +181,9 @@ def read_records(folder: Path, meanwhile: Callable[[], object] = lambda: None) -
                 good += some
                 skipped += others
         records, copies = drop_copies(good)
-    return FoundRecords(records, tuple(skipped) + copies, home, judge)
+    requested = {cell for request in requests for cell in request.get("cells", ())} if campaign == home else set()
+    missing = requested - {each.name for each in folders}
+    return FoundRecords(records, (*skipped, *copies), home, judge, tuple(sorted(requested)), tuple(sorted(missing)))
 
 
 def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:

@@ -7,6 +7,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.output import notes
 from analysis.records.read_records import FoundRecords, SkippedRecord
+from tests.analysis.record_factory import CONTRACT, parse
 
 
 def skipped(count):
@@ -21,3 +22,20 @@ def test_of_many_records_that_are_skipped_the_first_are_named_and_the_others_cou
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(lines) == warnings
     assert (lines[-1] == f"warning: {count - 40:,} more records are skipped") == (count > 40)
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [
+        ((), ""),
+        (("b",), "1 of 4 requested cells have no record (not measured yet, or removed): b"),
+        (("a", "b", "c", "d"), "4 of 4 requested cells have no record (not measured yet, or removed): a, b, c, …"),
+    ],
+)
+def test_requested_cells_without_a_record_are_counted_and_the_first_are_named(missing, sentence, capsys):
+    found = FoundRecords((parse(CONTRACT),), (), Path(), requested=("a", "b", "c", "d"), missing=missing)
+
+    notes.warn_of_skipped(found, Path("results"))
+
+    assert notes.missing_sentence(found) == sentence
+    assert capsys.readouterr().err == (f"warning: {sentence}\n" if sentence else "")

@@ -97,6 +97,12 @@ def test_the_page_is_whole_html_that_loads_nothing_and_runs_nothing(whole, page)
     assert not re.findall(r"url\((?!#)", text)
 
 
+def test_a_requested_cell_without_a_record_is_said_at_the_top(whole):
+    text = (whole / "report.html").read_text(encoding="utf-8")
+
+    assert "Not in this report: 1 of 1 requested cells have no record (not measured yet, or removed): x." in text
+
+
 def test_ids_are_unique_and_every_reference_on_the_page_is_to_one_of_them(whole, page):
     ids = page.all("id")
     within = [link[1:] for name in ("href", "xlink:href") for link in page.all(name) if link.startswith("#")]

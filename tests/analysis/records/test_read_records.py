@@ -113,6 +113,21 @@ def test_a_record_is_judged_by_the_last_request_that_names_its_cell_and_stays_as
     assert path.read_bytes() == before
 
 
+def test_a_requested_cell_whose_record_is_gone_or_was_never_made_is_missing(campaign):
+    cells = [folder.name for folder in sorted((campaign / "records").iterdir())]
+    requests = [{"cells": cells[:3]}, {"cells": [*cells[2:], "z-never-measured"]}]
+    (campaign / "campaign.json").write_text(json.dumps({"schema": 1, "tool": "", "requests": requests}))
+    assert read_records.read_records(campaign).missing == ("z-never-measured",)
+    (campaign / "records" / cells[0] / "record.json").write_text("{")  # is skipped, and not missing
+    shutil.rmtree(campaign / "records" / cells[1])
+
+    whole, one = (read_records.read_records(each) for each in (campaign, campaign / "records" / cells[2]))
+
+    assert (whole.missing, len(whole.requested)) == ((cells[1], "z-never-measured"), len(cells) + 1)
+    assert [each.path.parent.name for each in whole.skipped] == [cells[0]]
+    assert one.missing == ()
+
+
 @pytest.mark.parametrize(("rate", "status"), [(1.0, "valid"), (3.0, "invalid")])
 def test_a_cell_that_is_faster_than_its_storage_by_itself_does_not_count(tmp_path, rate, status):
     alone = baseline([1.0, 1.0, 1.0], "random_read")
