@@ -27,14 +27,17 @@ def test_the_same_words_are_the_same_cells():
     assert len(ids) == 22
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """What this version makes of the records, by file name."""
-    out = tmp_path_factory.mktemp("out")
+def write_tables(out):
+    """Analyse the records; return the path of each CSV file by its name."""
     with pytest.MonkeyPatch.context() as patch:
         leave_unrendered(patch)
         assert main([str(CAMPAIGN), "--out", str(out), "--quiet"]) == 0
     return {path.name: path for path in out.rglob("*.csv")}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return write_tables(tmp_path_factory.mktemp("out"))
 
 
 @pytest.mark.parametrize("expected", EXPECTED, ids=lambda path: path.name)
