@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.claims import chien2018
 from tests import pages
 
 ROOT = Path(__file__).parents[1]
@@ -84,3 +85,10 @@ def test_figures_that_a_bench_measured_are_those_of_its_table(document):
         measured = [(row["bench"], f"{row['measured']} {row['unit']}".strip()) for row in csv.DictReader(file)]
     for bench, text in _MEASURED.findall(document.read_text(encoding="utf-8")):
         assert {(bench, figure) for figure in re.findall(r"\d+\.\d\d(?: s)?", text)} - {*measured} == set()
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/papers/chien2018.md"])
+def test_a_document_counts_the_claims_that_are_declared(name):
+    counts = re.findall(r"\b(\d+)\s+claims\b", (ROOT / name).read_text(encoding="utf-8"))
+
+    assert str(len(chien2018.CLAIMS)) in counts
