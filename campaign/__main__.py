@@ -19,6 +19,8 @@ _VERBS_ELSEWHERE = {
     "verdicts": "campaign.cli.analyse:judge_claims",
 }
 """``module:function`` of each verb that has no module of its own in `campaign.cli` with a function `main`."""
+_EXPLAINED_BY_HELP = {"help", "testbed"}
+"""The verbs for which `help VERB` is not the text of `VERB --help`; `help testbed` lists the keys of `testbed up`."""
 
 
 def main(argv: list[str]) -> int:
@@ -27,7 +29,7 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0
-    if argv[:1] == ["help"] and argv[1:] and argv[1] in VERBS.keys() - {"help"}:
+    if argv[:1] == ["help"] and argv[1:] and argv[1] in VERBS.keys() - _EXPLAINED_BY_HELP:
         argv = [*argv[1:], "--help"]
     if argv and argv[0] in VERBS:
         module, _, function = _VERBS_ELSEWHERE.get(argv[0], f"campaign.cli.{argv[0]}:main").partition(":")

@@ -31,7 +31,7 @@ from jobs.model.settings import Node
 from jobs.objects.client import ROOM_CURE, Client
 from jobs.observe import counters
 from jobs.system import page_cache, programs, tunables
-from jobs.system.device import device_of, mount_of
+from jobs.system.device import IN_MEMORY, device_of, mount_of
 from jobs.system.layers import emulated_storage, has_own_cache
 
 _PROBE_BYTES = 8 << 20
@@ -200,7 +200,7 @@ def _check_file_system(root: Path, *, cold: bool) -> NodeFinding:
     message = f"{root} on {mount.fstype} ({mount.source}), {free / 1e9:.1f} GB free"
     facts = emulated_storage(root)
     message += f", emulated: {emulation.limits_in_words(facts)}" if facts else ""
-    if mount.fstype in ("tmpfs", "ramfs"):
+    if mount.fstype in IN_MEMORY:
         hint = "files in memory are never cold: choose storage.root=… on a disk"
         return NodeFinding("storage", passed=False if cold else None, message=message, hint=hint)
     if device is None:

@@ -105,7 +105,7 @@ def unchanged_files(run: Run, _limits: Limits) -> Check:
     change_count, names = run["changed_files"], ", ".join(run["changed"])
     more = f" and {change_count - len(run['changed'])} more" if change_count > len(run["changed"]) else ""
     message = (
-        f"{change_count} files of the data changed or are new: {names}{more}"
+        f"files of the data that changed or are new ({change_count}): {names}{more}"
         if change_count
         else "no file of the data changed"
     )

@@ -23,7 +23,7 @@ from campaign.config.command_line import quote_literally
 from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage.made_data import missing_data
-from campaign.storage.roots import device_number
+from campaign.storage.roots import device_number, require_not_in_memory
 from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
@@ -34,7 +34,6 @@ from jobs.lazy_imports import has_tensorflow
 from jobs.model.conduct import Point
 from jobs.model.record import Record
 from jobs.system import files
-from jobs.system.device import mount_of
 
 _USAGE = """\
 PATH [--data DIR] [KEY=VALUE[,VALUE...] ...] [--only CELL]
@@ -59,7 +58,6 @@ _DATA = "your own JPEG and PNG files on the same file system, which are never ch
 
 _PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # settings that PATH and --data DIR replace
 _FILES, _SECONDS = 1024, 2.0  # number of images that a run reads; seconds of a run of random reads
-_IN_MEMORY = ("tmpfs", "ramfs")
 _NAME_LENGTH = 28  # characters of a storage name made from a path; names may have 32
 _FAST, _SLOW = 100.0, 10.0  # bandwidths in MB/s, for which the expected time is printed
 # Seconds of a run beside its reads; seconds to start the campaign; images that one processor decodes per second.
@@ -119,9 +117,7 @@ def _path(named: Sequence[str], data: Path | None) -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         cure = "name a folder on the same storage where you may write; --data DIR may be read-only"
         raise EnvironmentFaultError(f"{path} is not writable for you, and test files must be made there", cure)
-    if (kind := mount_of(path).fstype) in _IN_MEMORY:
-        why = f"{path} lies in memory ({kind}), so its files can never be read from a device"
-        raise EnvironmentFaultError(why, "name a folder on a disk or a network file system")
+    require_not_in_memory(path)
     if data and device_number(data) != device_number(path):
         cure = f"name a folder on the file system of {data} as PATH: both must be on the measured storage"
         raise UsageError(f"{data} lies on another file system than {path}", cure)

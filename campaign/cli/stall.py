@@ -23,6 +23,7 @@ from campaign.errors import UsageError
 from campaign.stall import stall_answer
 from campaign.stall.measured_program import MeasuredProgram, files_below, find_data, require_unchanged_data, write_list
 from campaign.stall.stall_answer import ColdWarmComparison
+from campaign.storage.roots import require_not_in_memory
 from jobs.judging import intervals, stopping
 from jobs.model.record import Record
 
@@ -32,6 +33,11 @@ _ABOUT = (
 )
 _RUNS, _MOST = 5, 20  # default and largest number of cold runs, and of warm runs
 _LONGEST_NAME = 60
+_OWN_KEYS = {
+    "runs": "--runs N sets the number of cold and of warm runs",
+    "cache": "stall measures cold and warm runs; --cold measures only cold runs",
+}
+"""The settings that a flag of `stall` sets, each with this flag."""
 
 
 def main(argv: list[str]) -> int:
@@ -63,12 +69,13 @@ def main(argv: list[str]) -> int:
         lines = stall_answer.cold_lines(_name(words), cold)
         answer: dict[str, Any] = {"cold": not code, "runs": cold}
     else:
-        lines = [line for outcome in outcomes for line in stall_answer.lines_of_outcome(outcome)]
+        lines = [line for outcome in outcomes for line in stall_answer.lines_of_outcome(outcome, options.within)]
         answer = {"programs": [outcome.as_json() for outcome in outcomes]}
     answer["campaign_dir"] = str(plan.folder.root)
     if profiled:
         answer["calls"] = [calls for recorded in _records(profiled) for calls in stall_answer.totals_of_calls(recorded)]
-        waits = options.cold or any(outcome.costs for outcome in outcomes)
+        costs = [outcome.costs for outcome in outcomes]
+        waits = options.cold or any(costs) or (None if None in costs else False)
         for recorded in _records(profiled):
             name = stall_answer.name_of_swept(recorded["cell"]["settings"]) if len(profiled.entries) > 1 else ""
             lines += stall_answer.lines_on_calls(recorded, plan.folder.root, name=name, waits=waits)
@@ -144,8 +151,9 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         parser.error(f"--most {options.most} is less than --runs {options.runs}")
     if odd := [word for word in options.words if "=" not in word]:
         raise UsageError(f"'{odd[0]}' is neither a flag nor KEY=VALUE", "write the program and its arguments behind --")
-    if any(word.startswith("runs=") for word in options.words):
-        raise UsageError("runs=…: stall itself sets that", "--runs N sets the number of cold and of warm runs")
+    for key, cure in _OWN_KEYS.items():
+        if any(word.startswith(f"{key}=") for word in options.words):
+            raise UsageError(f"{key}=…: stall itself sets that", cure)
     options.most = options.most or max(_MOST, options.runs)
     return options, options.words
 
@@ -183,14 +191,20 @@ def _with_data(program: MeasuredProgram, options: argparse.Namespace, overrides:
             f"the campaign folder {campaign_dir} would lie in the data {around}",
             "choose another campaign folder: campaign_dir=…",
         )
+    for path in paths:
+        require_not_in_memory(path)
     if len(paths) == 1:
         return replace(program, data=paths[0])
     if not paths and (options.dry_run or point["cluster"]["name"] == "slurm"):
         why = "with --dry-run" if options.dry_run else "on Slurm"
         cure = f"name its data with --data DIR: {why}, stall does not run the program first to find them"
         raise UsageError("stall: which files does the program read?", cure)
+    if paths and any("{data}" in word for word in program.argv):
+        cure = "write the paths into the program's arguments in place of {data}"
+        raise UsageError("{data} in the program's arguments stands for one --data, and several are named", cure)
     limit_s = float(point["run_timeout_s"])
     data_files = files_below(paths) if paths else find_data(point, limit_s, sure=options.yes)
+    require_not_in_memory(data_files[0])
     data, listed = write_list(data_files, campaign_dir.with_name(f"{campaign_dir.name}.files"))
     return replace(program, data=data, list_file=listed)
 

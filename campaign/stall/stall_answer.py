@@ -23,6 +23,8 @@ from jobs.model.settings import Settings
 
 PROOFS = ("cold", "device_bytes", "reads_data", "same_data")
 """The checks that prove whether a run was cold."""
+_PAST_THE_CACHE = "from_memory"  # the check that fails if a warm run reads from the device
+_EQUAL = 0.1  # share by which bytes from the disk and bytes in memory may differ, for pages of other files
 _MB = 1e6
 _SMALL = (1, 3)  # number of Darshan's size bins up to 100 B, and up to 10 KiB (`jobs.events.posix_window.SIZES`)
 
@@ -51,9 +53,11 @@ class ColdWarmComparison:
     whole: MedianDifference | None
     timed_part: MedianDifference | None  # difference of the timed part
     data_bytes: int
-    first_read_bytes: float | None  # bytes of the data that a cold run reads from the disk; None if unknown
+    # Bytes of the data that a cold run reads once from the disk and that stay in memory. None if unknown: the program
+    # read other bytes from the disk too, or its reads left no pages in memory.
+    first_read_bytes: float | None
     warm_bound: Bottleneck | None = None  # what bounds the warm runs
-    why_not: str = ""  # why the cold runs, or else the warm runs, are too few valid runs; empty if both suffice
+    why_not: str = ""  # why the cold or the warm runs are too few valid runs; empty if both suffice
 
     @property
     def decisive_difference(self) -> MedianDifference | None:
@@ -61,13 +65,11 @@ class ColdWarmComparison:
         return self.timed_part or self.whole
 
     @property
-    def costs(self) -> bool:
-        """Whether the runs show that waiting for the storage costs time."""
-        return (
-            self.decisive_difference is not None
-            and self.decisive_difference.decided
-            and self.decisive_difference.seconds > 0
-        )
+    def costs(self) -> bool | None:
+        """Whether the runs show that waiting for the storage costs time; None if the runs are too few to tell."""
+        if self.decisive_difference is None or self.decisive_difference.interval_s is None:
+            return None
+        return self.decisive_difference.decided and self.decisive_difference.seconds > 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as plain values, with computed seconds, shares and decisions."""
@@ -88,7 +90,6 @@ def compare_records(
     pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
     runs = stopping.measured_runs(cold, "valid") if cold else []
-    loaded = [run["data_in_memory_bytes"] for run in runs]
     return ColdWarmComparison(
         name,
         _side(COLD, cold),
@@ -96,18 +97,33 @@ def compare_records(
         median_difference([(cold_run["wall_s"], warm_run["wall_s"]) for cold_run, warm_run in pairs]),
         None if any(None in pair for pair in marked) else median_difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
-        min(statistics.median(loaded), runs[0]["data_bytes"]) if loaded and None not in loaded else None,  # type: ignore[type-var] # none is None
+        _first_read_bytes(runs),
         warm_bound,
         _why_not(cold, warm),
     )
 
 
+def _first_read_bytes(runs: Sequence[Run]) -> float | None:
+    """Return the bytes of the data that cold runs left in memory, if the runs read about as many from the disk."""
+    pairs = [(run["data_in_memory_bytes"], run["device_bytes"]) for run in runs]
+    if not pairs or any(None in pair for pair in pairs):
+        return None
+    loaded_bytes, disk_bytes = (float(statistics.median(side)) for side in zip(*pairs, strict=True))
+    if abs(disk_bytes - loaded_bytes) > _EQUAL * loaded_bytes:
+        return None
+    return min(loaded_bytes, runs[0]["data_bytes"])
+
+
 def _why_not(cold: Record | None, warm: Record | None) -> str:
-    """Return why the cold cell, or else the warm cell, is not done; an empty string if both cells are done."""
-    for cache, recorded in ((COLD, cold), (WARM, warm)):
-        if recorded and recorded["status"] != "done" and (reason := recorded.get("reason")):
-            return f"{cache}: {reason}"
-    return ""
+    """Return why the cold and the warm cell are not done; an empty string if both cells are done."""
+    reasons = [
+        f"{cache}: {reason}"
+        for cache, recorded in ((COLD, cold), (WARM, warm))
+        if recorded and recorded["status"] != "done" and (reason := recorded.get("reason"))
+    ]
+    if warm and warm.get("cause") == _PAST_THE_CACHE:
+        reasons.append("a program that reads past the page cache (O_DIRECT) has no warm runs: measure it with --cold")
+    return "; ".join(reasons)
 
 
 def _side(cache: str, recorded: Record | None) -> CacheMedians | None:
@@ -132,13 +148,21 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(values), min(values), max(values)
 
 
-def lines_of_outcome(outcome: ColdWarmComparison) -> list[str]:
-    """Return the lines that `stall` prints for a comparison: a table and sentences."""
+def lines_of_outcome(outcome: ColdWarmComparison, within: float | None = None) -> list[str]:
+    """Return the lines that `stall` prints for a comparison: a table and sentences.
+
+    `within` is the half width of the interval of the share that the user asked for (``--within``).
+    """
     sides = [side for side in (outcome.cold, outcome.warm) if side]
     head = [outcome.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
     rows = [head, *(_row(side, side.wall_s, "") for side in sides)]
     rows += [_row(side, side.marked_s, ", timed part") for side in sides if side.marked_s]
-    return [*console.format_table(rows, right=(1, 2, 3, 4)), *sentences_on_outcome(outcome)]
+    sentences = sentences_on_outcome(outcome)
+    difference = outcome.decisive_difference
+    if within is not None and difference and difference.share_interval and not difference.is_within(within):
+        half = (difference.share_interval[1] - difference.share_interval[0]) / 2
+        sentences.append(f"the share is known to ±{half:.1%}, not to ±{within:.1%}: --most N allows more runs")
+    return [*console.format_table(rows, right=(1, 2, 3, 4)), *sentences]
 
 
 def _row(side: CacheMedians, times_s: tuple[float, float, float], part: str) -> list[str]:
@@ -166,15 +190,15 @@ def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
             f"by the kernel's I/O pressure, a process waited for I/O in {cold} of the time of cold runs, and in {warm}"
             " of warm runs"
         )
-    return sentences
+    return [*sentences, *filter(None, [outcome.why_not])]
 
 
 def _cost(cost: MedianDifference, whole: str) -> str:
     if cost.share_interval is None or cost.interval_s is None:
-        return (
-            f"waiting for storage costs {cost.seconds:.2g} s, {cost.share:.0%} of {whole};"
-            f" {count_noun(cost.pairs, 'pair')} are too few for an interval ({intervals.FEWEST_RUNS} are needed)"
-        )
+        needed = f"valid pairs: {cost.pairs}; an interval needs {intervals.FEWEST_RUNS}"
+        if cost.seconds < 0:
+            return f"no waiting for storage was seen: the cold runs were {-cost.seconds:.2g} s faster ({needed})"
+        return f"waiting for storage costs {cost.seconds:.2g} s, {cost.share:.0%} of {whole} ({needed})"
     low, high = cost.share_interval
     if not cost.decided:
         return (
@@ -254,11 +278,11 @@ def totals_of_calls(recorded: Record) -> list[Calls]:
     return [run["profile"] for run in stopping.measured_runs(recorded, "valid") if "profile" in run]
 
 
-def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool = True) -> Iterator[str]:
+def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool | None = True) -> Iterator[str]:
     """Yield lines on the POSIX calls of a judged record's profiled run, and the command that plans staged copies.
 
-    The command is left out if `waits` is false, because then the program does not wait for its storage. `name`
-    distinguishes the cells of a sweep.
+    `waits` says whether the program waits for its storage, and None means that this is not known. The command is left
+    out if the program does not wait. `name` distinguishes the cells of a sweep.
     """
     if not (totals := totals_of_calls(recorded)):
         yield f"the calls are not known: {recorded.get('reason') or 'the profiled run failed'}"
@@ -283,7 +307,9 @@ def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: b
             " start again or go back"
         )
     yield f"time of all threads in reads: {calls['read_s']:.2f} s, in opening and closing: {calls['meta_s']:.2f} s"
-    if not waits:
+    if waits is None:
+        yield "whether the program waits for storage is not known: too few runs count"
+    if waits is False:
         yield "the runs do not show that the program waits for storage, so a faster storage would not help"
         return
     words = ["python", "-m", "campaign", "stage", "plan", str(campaign), "--only", recorded["cell"]["id"]]

@@ -284,8 +284,8 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
         if status.st_dev != device:
             raise UsageError(
                 f"{file} does not lie on storage {storage} ({root})",
-                "leave out storage=… to use the file system of dataset.path; or set storage.name=… and storage.root=…"
-                " to a folder on the same file system as the file",
+                "the data of a cell lie on one file system, and a link counts where it points to: name data of one file"
+                " system, and leave out storage=… or set storage.name=… and storage.root=… to a folder on it",
             )
         newest_ns = max(newest_ns, status.st_ctime_ns)
     return newest_ns

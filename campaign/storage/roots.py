@@ -11,6 +11,7 @@ from pathlib import Path
 from campaign.errors import EnvironmentFaultError
 from jobs.model.settings import Node, Settings
 from jobs.system import files
+from jobs.system.device import IN_MEMORY, mount_of
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _LOCAL = "local"  # name of the storage in conf/storage/local.yaml
@@ -69,6 +70,14 @@ def device_number(path: Path) -> int:
     """Return the device number of the file system of a path; for a missing path, use the nearest existing parent."""
     path = path.resolve()
     return next(parent for parent in (path, *path.parents) if parent.exists()).stat().st_dev
+
+
+def require_not_in_memory(path: Path) -> None:
+    """Raise EnvironmentFaultError if a path lies on a file system in memory, because it can never be read cold."""
+    mount = mount_of(path)
+    if mount.fstype in IN_MEMORY:
+        why = f"{path} lies in memory ({mount.fstype}), so its files can never be read from a device"
+        raise EnvironmentFaultError(why, "name files or a folder on a disk or a network file system")
 
 
 def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> Path:

@@ -156,7 +156,7 @@ def require_memory(data_bytes: int) -> None:
             f"cache=warm: the data have {data_bytes / 1e9:.1f} GB, but only {free_bytes / 1e9:.1f} GB of memory are"
             " free, so the data cannot be warm",
             "name a smaller part of the data, and let the program read only this part; or request more memory"
-            " (cluster.mem_gb=…); or measure only cold runs (cache=cold)",
+            " (cluster.mem_gb=…); or measure only cold runs (cache=cold; with `stall`: --cold)",
         )
 
 

@@ -138,6 +138,10 @@ def mounts() -> list[Mount]:
     return [_parse_mount(line) for line in text.split("\n") if line]
 
 
+IN_MEMORY = ("tmpfs", "ramfs")
+"""The types of file systems whose files are always in memory."""
+
+
 def mount_of(path: Path) -> Mount:
     """Return the mount that contains `path`; all fields are ``unknown`` if the kernel does not show the mount.
 

@@ -45,4 +45,4 @@ def test_at_its_limit_a_rule_holds_and_beyond_it_does_not(rule, run, passed):
 def test_files_that_changed_are_named_and_the_rest_counted():
     message = unchanged_files({"changed_files": 5, "changed": ["a", "b"]}, Limits())["message"]
 
-    assert message == "5 files of the data changed or are new: a, b and 3 more"
+    assert message == "files of the data that changed or are new (5): a, b and 3 more"

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, patch
@@ -201,6 +202,8 @@ def test_a_program_that_fails_is_told_with_its_last_line_and_status_names_the_sa
         (("--data", "data", "--cold", "--within", "3%", "--", "true"), "--cold measures only cold runs"),
         (("--data", "data", "--most", "3", "--", "true"), "--most 3 is less than --runs 5"),
         (("--data", "", "--", "true"), "an empty text names no folder and no file"),
+        (("--data", "data", "cache=cold", "--", "true"), "--cold measures only cold runs"),
+        (("--data", "data/0.bin", "--data", "data/1.bin", "--", "cat", "{data}"), "stands for one --data"),
     ],
 )
 def test_wrong_words_start_nothing(words, says, here, data, tmp_path):
@@ -208,6 +211,15 @@ def test_wrong_words_start_nothing(words, says, here, data, tmp_path):
 
     assert done.returncode == 2
     assert says in done.stderr
+    assert not (tmp_path / "stall").exists()
+
+
+def test_data_in_memory_are_refused_for_they_are_never_cold(here, tmp_path):
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        done = here("stall", "--data", file.name, "--", "cat", file.name)
+
+    assert done.returncode == 3
+    assert f"{file.name} lies in memory (tmpfs)" in done.stderr
     assert not (tmp_path / "stall").exists()
 
 
@@ -242,7 +254,7 @@ def test_the_campaign_goes_on_with_the_runs_that_are_added(monkeypatch, data):
     monkeypatch.setattr(
         stall_answer, "compare_cells", lambda *_: _of(5 if len(asked) == 1 else 10, high=0.4 / len(asked))
     )
-    monkeypatch.setattr(stall_answer, "lines_of_outcome", lambda _: [])
+    monkeypatch.setattr(stall_answer, "lines_of_outcome", lambda *_: [])
 
     assert stall.main(["--data", str(data), "--within", "3%", "--", "true"]) == 0
     assert [next(word for word in words if word.startswith("runs=")) for words in asked] == ["runs=6", "runs=11"]

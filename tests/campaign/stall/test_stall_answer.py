@@ -74,7 +74,8 @@ def test_a_mark_gives_both_the_whole_and_the_timed_part():
     [
         ([(10, 9), (9, 10), (10, 10), (11, 10), (10, 11)], "no difference that 5 runs can show: +0 s, 0%"),
         ([(9.0, 10.0)] * 5, "the cold runs were 1 s faster"),
-        ([(10.0, 9.0)] * 4, "4 pairs are too few for an interval (5 are needed)"),
+        ([(10.0, 9.0)] * 4, "waiting for storage costs 1 s, 10% of the runtime (valid pairs: 4; an interval needs 5)"),
+        ([(9.0, 10.0)] * 4, "no waiting for storage was seen: the cold runs were 1 s faster (valid pairs: 4;"),
         ([], "too few valid pairs"),
     ],
 )
@@ -160,13 +161,59 @@ def test_a_staging_is_planned_where_waiting_costs_and_cells_of_a_sweep_are_told_
 
     found = [*stall_answer.lines_on_calls(recorded, Path("/a b"), name=" threads=4")]
     *same, none = stall_answer.lines_on_calls(recorded, Path("/a b"), waits=False)
+    unknown = [*stall_answer.lines_on_calls(recorded, Path("/a b"), waits=None)]
 
     assert found[0] == "calls in one more cold run threads=4: 1 open of 1 file of the data, 2 reads of 2 MB"
     assert found[-1].endswith("stage plan '/a b' --only command-x --fast FOLDER_ON_IT")
     assert same[1:] == found[1:-1]
     assert none == "the runs do not show that the program waits for storage, so a faster storage would not help"
-    costs = [stall_answer.compare_records("p", *_records(times)).costs for times in (TIMES, [(9.0, 10.0)] * 5, [])]
-    assert costs == [True, False, False]
+    assert unknown[-2:] == ["whether the program waits for storage is not known: too few runs count", found[-1]]
+    times = TIMES, [(9.0, 10.0)] * 5, TIMES[:4], []
+    assert [stall_answer.compare_records("p", *_records(each)).costs for each in times] == [True, False, None, None]
+
+
+@pytest.mark.parametrize(
+    ("loaded", "disk", "says"),
+    [
+        (62, 62, True),
+        (62, 65, True),
+        (0, 62, False),
+        (62, 0, False),
+        (62, 252, False),
+        (62, None, False),
+        (None, 62, False),
+    ],
+)
+def test_reads_are_said_to_come_once_from_the_disk_if_what_came_is_what_stays_in_memory(loaded, disk, says):
+    cold, warm = _records()
+    for run in cold["runs"]:
+        run |= {"data_in_memory_bytes": loaded and loaded * 10**6, "device_bytes": disk and disk * 10**6}
+
+    found = stall_answer.lines_of_outcome(stall_answer.compare_records("p", cold, warm))
+
+    assert any("were read from the disk once" in line for line in found) is says
+
+
+def test_a_share_that_is_not_known_as_well_as_was_asked_for_is_told():
+    outcome = stall_answer.compare_records("p", *_records())
+
+    assert "the share is known to ±1.9%, not to ±0.1%: --most N allows more runs" in stall_answer.lines_of_outcome(
+        outcome, 0.001
+    )
+    assert not any("±" in line for within in (None, 0.5) for line in stall_answer.lines_of_outcome(outcome, within))
+
+
+def test_each_state_with_too_few_runs_is_told_with_its_reason_beside_an_answer_too():
+    cold, warm = _records()
+    cold |= {"status": "invalid", "reason": "2 of 3 valid", "cause": "cold"}
+    warm |= {"status": "invalid", "reason": "1 of 3 valid", "cause": "from_memory"}
+
+    found = stall_answer.lines_of_outcome(stall_answer.compare_records("p", cold, warm))
+
+    assert found[-1] == (
+        "cold: 2 of 3 valid; warm: 1 of 3 valid; a program that reads past the page cache (O_DIRECT) has no warm runs:"
+        " measure it with --cold"
+    )
 
 
 def test_a_profiled_run_that_does_not_count_is_told_with_its_reason():

@@ -88,13 +88,13 @@ def test_a_program_that_reads_none_of_the_data_is_told_so(data, execute):
 def test_a_program_that_changes_its_data_is_told_so(data, execute):
     figures = execute(data, READ + "open(sys.argv[1] + '/3.bin', 'ab').write(b'x')")
 
-    assert "same_data: 1 files of the data changed or are new: 3.bin" in figures["reason"]
+    assert "same_data: files of the data that changed or are new (1): 3.bin" in figures["reason"]
 
 
 def test_a_program_that_keeps_a_cache_below_its_data_is_told_so_for_nobody_evicts_it(data, execute):
     script = READ + "pathlib.Path(sys.argv[1], 'cache').mkdir(); pathlib.Path(sys.argv[1], 'cache', 'c.bin').touch()"
 
-    assert "same_data: 1 files of the data changed or are new: cache/c.bin" in execute(data, script)["reason"]
+    assert "same_data: files of the data that changed or are new (1): cache/c.bin" in execute(data, script)["reason"]
 
 
 def test_data_that_hold_nothing_are_none(tmp_path):
