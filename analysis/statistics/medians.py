@@ -103,7 +103,7 @@ def scaling_column(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     """Return three columns about the images/s of each done cell relative to the one-thread cell of the same series.
 
     `scaling` is the ratio. The ratio is missing if the series has no done one-thread cell or several of them, or if the
-    conditions of the two cells differ. `no_scaling` is the reason why the two cells cannot be compared, or `""`.
+    two cells cannot be compared. `no_scaling` is the reason why the two cells cannot be compared, or `""`.
     `scaling_unstable` tells whether one of the two cells is unstable.
     """
     done = table["status"] == "done"
@@ -122,9 +122,10 @@ def scaling_column(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
 
     unlike, weak = column_of(_unlike(pairs, table)), column_of(map(comparable.reason_for_weak_proof, pairs))
     unstable = pd.Series([any(row["unstable"] is True for row in pair) for pair in pairs], lines.index, dtype=bool)
+    reason = unlike.where(unlike != "", weak)
     return {
-        "scaling": ratio.where(unlike == ""),
-        "no_scaling": unlike.where(unlike != "", weak),
+        "scaling": ratio.where(reason == ""),
+        "no_scaling": reason,
         "scaling_unstable": unstable.reindex(table.index, fill_value=False),
     }
 

@@ -18,10 +18,9 @@ from analysis.page import cells
 from analysis.page.part import Results
 from analysis.records.read_records import FoundRecords, SkippedRecord
 from analysis.records.record import record_of
-from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import PLUS_MINUS
 from jobs.judging.bound import bound_of_cell
-from jobs.judging.judge import judge_record
+from jobs.judging.judge import CURE_OF_LOOSER, judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_swept_settings import toy

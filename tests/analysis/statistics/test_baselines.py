@@ -63,6 +63,14 @@ def test_another_storage_host_or_way_to_read_says_nothing_of_a_cell(cell, given_
     assert not tables.has_baselines(table)
 
 
+@pytest.mark.parametrize("loose", [0, 1])
+def test_a_cell_or_a_baseline_of_looser_checks_has_no_share(loose):
+    made = [micro(40.0), baseline([160.0] * 3)]
+    made[loose]["terms"]["checks"]["resident_max"] = 1.0
+
+    assert table_of(*made)["percent_of_baseline"].isna().all()
+
+
 def test_of_two_baselines_the_faster_one_is_what_the_storage_gives():
     slow, fast = baseline([100.0] * 3, engine="builtin"), baseline([200.0] * 3, engine="fio")
 

@@ -94,10 +94,10 @@ def test_scaling_never_crosses_hosts_and_says_why():
     assert table["no_scaling"].tolist() == ["", "mixed: hosts node1, node2"]
 
 
-def test_scaling_of_few_runs_is_a_number_that_no_table_shows():
+def test_there_is_no_scaling_of_few_runs_and_it_is_said_why():
     table = table_of(record([100.0], threads=1), record([400.0], threads=4))
 
-    assert table["scaling"].tolist() == [1.0, 4.0]
+    assert table["scaling"].isna().all()
     assert all("fewer than 3 valid runs" in why for why in table["no_scaling"])
 
 
