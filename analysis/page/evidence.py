@@ -194,7 +194,7 @@ def prediction_table(folder: Path) -> Markup:
 
 def _test_row(test: TestedPrediction) -> list[str]:
     found, holds = test.get("measured"), test.get("holds")
-    outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
+    outcome = f"not decided: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
     return [
         test["rule"],
         outcome + (" (measured before)" if test.get("known") else ""),

@@ -193,7 +193,7 @@ def _format_outcome(each: TestedPrediction) -> str:
         f"{each['utc'][:10]} {each['rule']} predicted {_format_prediction(each, 'predicted')} from {each['before']:.4g}"
     )
     if (measured := each["measured"]) is None:
-        return f"{when}; not measured: {each['why_not']}"
+        return f"{when}; not decided: {each['why_not']}"
     remark = ", which was known before" if each["known"] else ""
     remark += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
     runs = console.count_noun(measured["runs"], "run")

@@ -363,7 +363,7 @@ def test_predictions_stand_with_what_came_of_them_failed_ones_first(tmp_path):
     numbers, none = ["9.00", "7.00", f"6.50{DASH}8.00", "8.50", f"8.25{DASH}8.75", "s", "c", "d"], [NONE, NONE]
     assert rows_of_page(made)[1:] == [
         ["cold", "FAILED", *numbers], ["few_threads", "holds (measured before)", *numbers],
-        ["few_threads", "not measured: no time", *numbers[:3], *none, *numbers[5:]],
+        ["few_threads", "not decided: no time", *numbers[:3], *none, *numbers[5:]],
     ]  # fmt: skip
     assert made.startswith("<p>2 predictions were tested, and 1 failed: cold.</p>")
     assert "".join(re.findall('<th( class="n"|)', made)[1:]) == ' class="n"' * 5
