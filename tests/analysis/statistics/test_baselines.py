@@ -106,3 +106,12 @@ def test_engines_that_were_asked_for_have_figures_of_their_own():
     drawn = figures_of(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
 
     assert sorted(drawn) == ["table1-engine-builtin", "table1-engine-fio"]
+
+
+@pytest.mark.parametrize(("storages", "grey"), [(("hdd",), False), (("hdd", "ssd"), True)])
+def test_the_legend_of_table_1_has_the_colour_of_the_bars_or_grey_for_several_colours(storages, grey):
+    drawn = figures_of(*(baseline([150.0] * 3, storage=name) for name in storages))["table1"].drawn()
+
+    (sign,) = drawn.legends[0].get_patches()
+    bars = {patch.get_facecolor() for patch in drawn.axes[0].patches}
+    assert (sign.get_facecolor() in bars) is not grey
