@@ -191,14 +191,18 @@ WITH_DATA = _claim(
           name=f"{{first[{FILES}]}} to {{second[{FILES}]}} files"),
     ORDER, "times: {steps}", compares=SIZES, hindrance=_as_many,
 )  # fmt: skip
+# With these words `holds` means that the published change was found: HEPCNNB's share fell, and CDB's grew.
 SHARE = {
     name: _claim(
-        f"{title}: the share of I/O grows with the nodes", f"slides on {title}", published, recipe, _nodes,
-        partial(_by_shuffle, benchmark=name, compare=CellRatio(f"{read}/wall_s", _MORE_NODES, name=_STEP)),
-        ORDER, _WEAKEST,
+        f"{title}: the share of I/O {'falls' if name == HEPCNN else 'grows'} with the nodes", f"slides on {title}",
+        published, recipe, _nodes,
+        partial(_by_shuffle, benchmark=name, compare=CellRatio(
+            f"{read}/wall_s", _MORE_NODES, name=_STEP, inverted=name == HEPCNN,
+        )),
+        ORDER, _WEAKEST, hindrance=_shared,
     )
     for (name, (title, recipe, read)), published in zip(
-        _TITLES.items(), ("does not: 3.6 to 2.9 % at 64 to 512 nodes", "8.7 to 15 %"), strict=True
+        _TITLES.items(), ("3.6 to 2.9 % at 64 to 512 nodes", "8.7 to 15 %"), strict=True
     )
 }  # fmt: skip
 TRAINING = {
@@ -208,7 +212,7 @@ TRAINING = {
             CellRatio("compute_s", _MORE_NODES, name=_STEP, inverted=True),
             CellRatio(read, _MORE_NODES, name=_STEP, inverted=True),
         )),
-        ORDER, _WEAKEST,
+        ORDER, _WEAKEST, hindrance=_shared,
     )
     for name, (title, recipe, read) in _TITLES.items()
 }  # fmt: skip

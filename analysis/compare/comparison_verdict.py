@@ -24,10 +24,9 @@ from analysis.records.frame import Row, rows_of
 from analysis.records.runs import HIGHER
 from analysis.records.settings import IMPLIED, Facts, is_storage
 from analysis.statistics.comparable import (
-    CURE_OF_LOOSER,
     FEWEST_RUNS,
     differing_conditions,
-    sentence_on_looser_checks,
+    refusal,
     sentence_on_replaced_calls,
 )
 from analysis.statistics.medians import positive_values
@@ -196,10 +195,10 @@ def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
             yield f"{side.upper()} has {len(runs)} valid run{'s' * (len(runs) != 1)}, fewer than {FEWEST_RUNS}"
         elif words := sentence_on_replaced_calls([cell.row]):
             yield f"{side.upper()}: {words}"
-        elif words := sentence_on_looser_checks([cell.row]):
-            loose.setdefault(words, []).append(side.upper())
+        elif any(words_and_cure := refusal(cell.row)):
+            loose.setdefault("; ".join(words_and_cure), []).append(side.upper())
     for words, sides in loose.items():
-        yield f"{'both were' if len(sides) == len(SIDES) else f'{sides[0]} was'} {words}; {CURE_OF_LOOSER}"
+        yield f"{'both were' if len(sides) == len(SIDES) else f'{sides[0]} was'} {words}"
     if before.facts["data"] != after.facts["data"] and before.facts["data"] and after.facts["data"]:
         yield "other data: the checksums of the datasets differ"
 

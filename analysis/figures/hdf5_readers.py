@@ -19,6 +19,7 @@ LOOKS = {
     "h5py_shared": StorageLook("#56B4E9", "^"),
     "offsets": StorageLook("#0072B2", "D"),
 }  # fmt: skip
+APART = 0.5  # the part of the distance between two numbers of calls over which the readers are spread
 OTHER = StorageLook("#B0B0B0", "X")
 NUMBERS = ["read_mb_per_s", "read_mb_per_s_min", "read_mb_per_s_max"]
 PLACE = ["storage", "reader", "threads"]
@@ -57,14 +58,19 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.complete_figure
 def draw_readers(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s over the number of parallel calls, with one panel per storage, one line per reader, and whiskers."""
+    """Draw MB/s over the number of parallel calls, with one panel per storage, one line per reader, and whiskers.
+
+    The readers are side by side at each number of calls, so that no marker hides the dagger of another reader.
+    """
     top = panels.axis_top(frame, NUMBERS[-1])
     labels = "calls at once (threads)", "MB/s delivered"
     figure, panes = panels.storage_panels(frame, 2.8, 2.1, labels=labels, top=top)
     values, n = sorted(set(frame["threads"])), panels.needs_run_counts(frame[frame[NUMBERS[0]].notna()])
+    readers = list(dict.fromkeys(frame["reader"]))
     for axes, rows in panes:
         panels.set_categories(axes, values)
         for name, each in rows[rows[NUMBERS[0]].notna()].groupby("reader", sort=False):
-            places = [values.index(threads) for threads in each["threads"]]
+            aside = APART * ((readers.index(name) + 0.5) / len(readers) - 0.5)
+            places = [values.index(threads) + aside for threads in each["threads"]]
             panels.draw_line(axes, places, rows_of(each), NUMBERS[0], LOOKS.get(str(name), OTHER), n=n)
-    return figure, [panels.line_sign(name, LOOKS.get(name, OTHER)) for name in dict.fromkeys(frame["reader"])]
+    return figure, [panels.line_sign(name, LOOKS.get(name, OTHER)) for name in readers]

@@ -39,8 +39,8 @@ DARK, LIGHT = "#4D4D4D", "#D0D0D0"
 ORDERS = {"consecutive": DARK, "sequential_only": "#9A9A9A", "neither": "white"}
 IN_WORDS = {
     "consecutive": "consecutive: just behind the last byte",
-    "sequential_only": "sequential: beyond it",
-    "neither": "neither",
+    "sequential_only": "sequential, not consecutive: beyond it",
+    "neither": "not sequential",
 }
 WRITTEN_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 0.9}
 # The vertical offset of each kind of call from the line of its file. An empty read has another offset than a read,

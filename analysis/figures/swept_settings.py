@@ -120,7 +120,8 @@ def draw_swept_settings(frame: pd.DataFrame) -> Panels:
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]
     figure, grid = panels.panel_grid(len(panes), IN_A_ROW, (2.6, 2.2), 4.2)
     merit = frame.iloc[0]
-    label = f"{merit['figure']} ({merit['unit']})\n{merit['better']} is better"
+    unit = f" ({merit['unit']})" if merit["unit"] else ""
+    label = f"{merit['figure']}{unit}\n{merit['better']} is better"
     for place, (axes, rows) in enumerate(zip(grid, panes, strict=True)):
         _panel(axes, rows.rename(columns=MERIT), n=panels.needs_run_counts(frame[frame["median"].notna()]))
         axes.set_ylabel("" if place % IN_A_ROW else label)

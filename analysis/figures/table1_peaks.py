@@ -101,9 +101,13 @@ def _name(frame: pd.DataFrame, storage: str) -> str:
 
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:
-    """Return the entries of the legend: the access patterns, and the published numbers if the figure has any."""
+    """Return the entries of the legend: the access patterns, and the published numbers if the figure has any.
+
+    If the bars for reading have several colours, the entry for reading is grey.
+    """
     drawn = set(frame["access"])
-    colors = {"read": "0.6", "write": "white"}
+    fills = {_fill(row) for row in rows_of(frame) if row["access"] == "read"}
+    colors = {"read": fills.pop() if len(fills) == 1 else "0.6", "write": "white"}
     signs: list[Artist] = [
         Patch(facecolor=color, edgecolor="black", label=access) for access, color in colors.items() if access in drawn
     ]

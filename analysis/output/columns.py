@@ -211,7 +211,7 @@ def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     A swept setting is a setting with several values in the table.
     """
     keys = (_setting(name, name if whole else name.rpartition(".")[2]) for name in swept_names(rows))
-    units = " or ".join(sorted(set(rows["unit"].dropna())))
+    units = " or ".join(sorted(set(rows["unit"].mask(rows["unit"] == "", rows["figure"]).dropna())))
     shares = (INPUT, COMPUTE, SAVING) if is_training(rows).all() else ()
     return (STORAGE, *keys, _merit(units), *shares, BOUND_BECAUSE)
 

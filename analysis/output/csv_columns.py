@@ -117,12 +117,16 @@ bytes_predicted [bytes]: bytes that a run should read, computed from its paramet
 listed_bytes [bytes]: total size of the files that the run read, by the list of the dataset's files
 device_bytes [bytes]: bytes read from the device by the process of the run and by processes that read on its behalf
 device_read_bytes [bytes]: bytes read from the device by all processes
+lowest_read_bytes [bytes]: bytes read from the lowest device below the device by all processes
 to_fetch_bytes [bytes]: least number of bytes that the devices must deliver
 written_bytes [bytes]: bytes that the process of the run wrote to devices
 reached_bytes [bytes]: bytes that all processes wrote to the storage of a writing baseline
 resident_fraction: share of the dataset's pages that were in the page cache before the start of the run
 linked_files: number of file names in the dataset that are another name (hard link) of a listed file
 changed_files: number of files that differ from the list of the dataset's files
+data_bytes [bytes]: size of the files that a user's program should read
+data_pages_bytes [bytes]: size of the pages of these files
+data_in_memory_bytes [bytes]: size of the pages of these files in the page cache after the program's end
 requests: number of requests of a baseline
 read_bytes_each [bytes]: size of one random read of a baseline
 reads_per_s [1/s]: number of random reads per second
@@ -134,16 +138,27 @@ checkpoint_finish_s [s]: part of `checkpoint_s` after the last step
 drain_exposed_s [s]: time for which the drain still copied snapshots after the end of training
 drain_wait_s [s]: time for which the run waited for the end of the drain after its last step
 snapshot_bytes [bytes]: median size of the run's snapshots
+restore_resident: share of the snapshot's pages in the page cache before the snapshot was read back
 cpu_s [s]: processor time of the run
 cpus: number of processors that the run was allowed to use
 other_cpu [processors]: mean number of processors that other processes kept busy
 load_average: load average of the machine before the run
+io_pressure_s [s]: time in which a task of the control group (or of the machine) waited for reads or writes
+quota_cores [processors]: CPU quota of the run
+throttled_periods: number of the quota's periods in which the quota stopped threads
+throttled_s [s]: time for which the quota stopped threads
 steal_s [s]: processor time that the hypervisor gave to other virtual machines
 elapsed_s [s]: time between the two readings of the counters, by the clock of the run
 kernel_s [s]: time between the two readings of the counters, by the clock of the kernel
 raw_s [s]: time between the two readings of the counters, by the hardware clock, which is never adjusted
 elapsed_s_with_fork [s]: duration of the run, with the time to fork its process
 overhead_s [s]: time of the run's process in addition to `wall_s`
+program_s [s]: time from the start to the end of a user's program, a part of `wall_s`
+left_s [s]: time for which children of a user's program ran after the program's end, a part of `wall_s`
+late_share: mean lateness of a step, as a share of the step, of the emulated accelerator with the largest lateness
+straggler: rank that took longest
+start_skew_s [s]: longest possible time between the first and the last start of a rank
+windows_over_trace: MB/s of the profile divided by MB/s of the system trace, median over the parts (`profile.every`)
 pair: number of the pair to which the run belongs
 private_caches: 1 if each rank has its own page cache
 read_s [s]: time spent reading HDF5 files

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.errors import AnalysisError
@@ -41,6 +42,8 @@ def warn_of_skipped(found: FoundRecords, folder: Path) -> None:
         print_to_stderr(f"warning: {more:,} more records are skipped")
     if sentence := missing_sentence(found):
         print_to_stderr(f"warning: {sentence}")
+    if sentence := commits_sentence(found):
+        print_to_stderr(f"note: {sentence}")
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "follow the hints of the warnings above")
@@ -53,6 +56,18 @@ def missing_sentence(found: FoundRecords) -> str:
     named = [*found.missing[:MOST_NAMED], "…"] if len(found.missing) > MOST_NAMED else found.missing
     count = f"{len(found.missing):,} of {len(found.requested):,} requested cells have no record"
     return f"{count} (not measured yet, or removed): {join_values(named)}"
+
+
+def commits_sentence(found: FoundRecords) -> str:
+    """Return a sentence that names the commits of this tool that measured the cells, or `""` if there is only one."""
+    facts = [git for record in found.records if isinstance(git := record.provenance.get("git"), Mapping)]
+    counts = Counter(f"{str(git.get('commit'))[:12]}{' with changes' * (git.get('dirty') is True)}" for git in facts)
+    named = [f"{commit} ({count:,})" for commit, count in counts.most_common(MOST_NAMED)]
+    more = ["…"] * (len(counts) > MOST_NAMED)
+    if len(counts) < 2:  # noqa: PLR2004 - one commit is nothing to tell
+        return ""
+    words = join_values([*named, *more])
+    return f"the cells were measured by {len(counts)} commits of this tool (number of cells): {words}"
 
 
 def print_notes(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:

@@ -26,6 +26,7 @@ PROVES = {
     "device_bytes": "the kernel read from the device all bytes that the pipeline read",
     "warm": "the files were in the page cache just before the start",
     "from_memory": "almost no bytes were read from the device",
+    "reads_data": "the program read a noticeable part of its data",
     "complete": "all images that the run should deliver were delivered",
     "same_data": "the files did not differ from the list of the dataset's files, and the run read the expected number"
     " of bytes",
@@ -45,6 +46,7 @@ PROVES = {
     "counts_as_predicted": "the number of read files or images follows from the parameters and the seed",
     "bytes_as_predicted": "the number of read bytes is the size of the predicted files",
     "cold_as_predicted": "the first load of each file on a node found none of the file in memory",
+    "staged_cold": "the files were not in the page cache before their copies on the faster storage were made",
     "ahead_as_predicted": "no more images were read ahead than the parameters allow",
     "every_sample_once": "all ranks together read every sample once in each epoch",
     "equal_steps": "all ranks made the same number of steps",
@@ -194,7 +196,7 @@ def prediction_table(folder: Path) -> Markup:
 
 def _test_row(test: TestedPrediction) -> list[str]:
     found, holds = test.get("measured"), test.get("holds")
-    outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
+    outcome = f"not decided: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
     return [
         test["rule"],
         outcome + (" (measured before)" if test.get("known") else ""),

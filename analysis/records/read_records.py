@@ -241,6 +241,12 @@ def locate_records(folder: Path) -> tuple[list[Path], Path]:
     if folders := _with_records(folder):
         # `results/records` and `results` name the same campaign, so the figures go to the same folder in both cases.
         return folders, folder.absolute().parent if folder.absolute().name == "records" else folder
+    for each in (folder, folder / "records"):
+        if os.path.lexists(each) and not os.access(each, os.R_OK | os.X_OK):
+            raise AnalysisError(
+                f"{each} cannot be read: permission denied",
+                "ask its owner for access, or for a copy of it",
+            )
     message = f"no record in {folder}: found neither records/<cell id>/{FILE} nor <cell id>/{FILE}"
     raise AnalysisError(message, "run a campaign first, or name the folder that holds its `records/`")
 

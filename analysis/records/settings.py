@@ -249,7 +249,7 @@ def describe_settings(
     phrases += [f"{facts['cache']} cache" if facts.get("cache") else ""]
     phrases += [accelerators(facts, ran_on)]
     plain = (*PLAIN, "benchmark", "benchmark.name", *(["iterations"] if trains else []))
-    phrases += [_word(name, facts).replace("-", " ") for name in more if name not in plain]
+    phrases += [_word(name, facts, " ") for name in more if name not in plain]
     phrases += [f"size {' and '.join(sorted(set(sizes) - {''}))}" if set(sizes) - {""} else ""]
     return ", ".join(filter(None, phrases))
 
@@ -266,23 +266,23 @@ def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
     return f"accelerator{'s' * (len(words) > 1)} {' and '.join(words)}" if words else ""
 
 
-def _word(name: str, facts: Facts) -> str:
-    """Return a setting as one word, for example `warm`, `batch_size-64` or `no-autotune`.
+def _word(name: str, facts: Facts, joint: str = "-") -> str:
+    """Return a setting as one word, for example `warm`, `batch_size-64` or `no-autotune`; `joint` joins its parts.
 
     If the cell lacks the setting, return the word in `_UNSET`, or `""` if `_UNSET` has no such word.
     """
     if name not in facts:
-        return _UNSET.get(name, "")
+        return _UNSET.get(name, "").replace("-", joint)
     value, last = facts[name], name.rpartition(".")[2]
-    if name == "data":
-        return f"data-{_digest(str(value))}"
-    if name == "benchmark_version":
-        return f"version-{value}"
+    if name in {"data", "benchmark_version"}:
+        return f"data{joint}{_digest(str(value))}" if name == "data" else f"version{joint}{value}"
+    if name == "checkpoint.name":
+        return f"no{joint}checkpoint" if value == "none" else f"checkpoint{joint}{value}"
     if last in {"name", "benchmark"} or name == "cache":
-        return {"checkpoint.name": "no-checkpoint" if value == "none" else f"checkpoint-{value}"}.get(name, str(value))
+        return str(value)
     if isinstance(value, bool):
-        return last if value else f"no-{last}"
-    return f"{last}-{'none' if value is None else value}"
+        return last if value else f"no{joint}{last}"
+    return f"{last}{joint}{'none' if value is None else value}"
 
 
 def _distinct(many: Sequence[Facts], names: Sequence[str]) -> set[tuple[str, ...]]:

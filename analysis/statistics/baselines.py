@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.records.frame import Row, rows_of
 from analysis.records.runs import STORAGE
 from analysis.records.settings import is_storage
-from analysis.statistics.comparable import AND
+from analysis.statistics.comparable import AND, sentence_on_looser_checks
 from analysis.statistics.medians import valid_measured_runs
 from analysis.text import DASH
 
@@ -23,7 +23,7 @@ OWN_ENGINE = "builtin"
 # The columns that are needed to find the baseline of a cell, and to compare the cell's speed with this baseline.
 OF_A_BASELINE = (
     "cell", "kind", "status", "cache", "benchmark.control", ACCESS, "read_mb_per_s", "series_key", "threads", "host",
-    "device",
+    "device", "looser_checks", "spread_limit",
 )  # fmt: skip
 
 
@@ -100,13 +100,15 @@ def fastest_baselines(rows: Iterable[Row]) -> Mapping[str, Row]:
 def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
     """Return the id and the access pattern of a cell's baseline, and the cell's speed as a percentage of this baseline.
 
-    Return three Nones if the cell did not read with a cold page cache, or if there is no baseline.
+    Return three Nones if the cell did not read with a cold page cache, or if there is no baseline. The percentage is
+    None if one of the two cells was judged by looser checks.
     """
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
     if reads and row["kind"] != STORAGE:
         for access in PEAKS:
             if peak := known.get(baseline_key(row, access)):
-                return peak["cell"], access, 100 * row["read_mb_per_s"] / peak["read_mb_per_s"]
+                share = 100 * row["read_mb_per_s"] / peak["read_mb_per_s"]
+                return peak["cell"], access, None if sentence_on_looser_checks((row, peak)) else share
     return None, None, None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.records.record import NAMED, sentences_on_shared_devices
 from analysis.text import join_values
+from jobs.judging.judge import refusal_by_limits
 
 Cell = Mapping[str, Any]
 
@@ -29,9 +30,6 @@ _UNSET = "unset"
 # The minimum number of valid runs of a cell that is compared, because the interval of fewer runs is meaningless. A
 # campaign measures at least this number of runs per cell (README, "What is measured").
 FEWEST_RUNS = 3
-# The largest spread of runs on the machines of the paper (Section IV.B). With a larger tolerance any claim would hold.
-WIDEST_SPREAD = 0.06
-CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
 
 
 def forbidding_differences(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) -> str:
@@ -72,7 +70,7 @@ def sentence_on_looser_checks(cells: Iterable[Cell]) -> str:
 
     Looser checks give no valid tolerance for a comparison.
     """
-    return next((why for cell in cells if (why := _looser(cell))), "")
+    return next((why for cell in cells if (why := refusal(cell)[0])), "")
 
 
 def differing_conditions(cells: Sequence[Cell]) -> list[str]:
@@ -123,9 +121,9 @@ def sentence_on_replaced_calls(cells: Iterable[Cell]) -> str:
 
 def lines_on_looser_checks(cells: Sequence[Cell]) -> list[str]:
     """Return one line per kind of looser checks, with the number of cells judged by these checks, and with the cure."""
-    counts = Counter(words for cell in cells if (words := sentence_on_looser_checks([cell])))
+    counts = Counter(refusal(cell) for cell in cells)
     many = f"of {len(cells):,} cell{'s' * (len(cells) != 1)}"
-    return [f"{n:,} {many} {words}; not compared with others; {CURE_OF_LOOSER}" for words, n in counts.items()]
+    return [f"{n:,} {many} {why}; not compared with others; {cure}" for (why, cure), n in counts.items() if why]
 
 
 def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[str]]:  # noqa: FBT001
@@ -155,9 +153,6 @@ def _size(cell: Cell) -> tuple[tuple[str, Any], ...]:
     return tuple((name, it) for name, it in facts.items() if name.startswith("dataset.") and name not in named)
 
 
-def _looser(cell: Cell) -> str:
-    if words := cell["looser_checks"]:
-        return f"judged by looser checks than the site's: {words}"
-    limit = cell["spread_limit"]
-    wide = f"judged by checks.spread_max={limit:g}, too wide to compare anything (at most {WIDEST_SPREAD:g})"
-    return wide if limit > WIDEST_SPREAD else ""
+def refusal(cell: Cell) -> tuple[str, str]:
+    """Return why the limits of a cell forbid to compare the cell with others, and the cure; two empty texts if not."""
+    return refusal_by_limits(cell["looser_checks"], cell["spread_limit"])

@@ -103,8 +103,8 @@ def scaling_column(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     """Return three columns about the images/s of each done cell relative to the one-thread cell of the same series.
 
     `scaling` is the ratio. The ratio is missing if the series has no done one-thread cell or several of them, or if the
-    conditions of the two cells differ. `no_scaling` is the reason why the two cells cannot be compared, or `""`.
-    `scaling_unstable` tells whether one of the two cells is unstable.
+    two cells cannot be compared; too few runs do not remove the ratio. `no_scaling` is the reason why the two cells
+    cannot be compared, or `""`. `scaling_unstable` tells whether one of the two cells is unstable.
     """
     done = table["status"] == "done"
     cells = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
@@ -122,8 +122,11 @@ def scaling_column(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
 
     unlike, weak = column_of(_unlike(pairs, table)), column_of(map(comparable.reason_for_weak_proof, pairs))
     unstable = pd.Series([any(row["unstable"] is True for row in pair) for pair in pairs], lines.index, dtype=bool)
+    refused = column_of(
+        comparable.sentence_on_looser_checks(pair) or comparable.sentence_on_replaced_calls(pair) for pair in pairs
+    )
     return {
-        "scaling": ratio.where(unlike == ""),
+        "scaling": ratio.where((unlike == "") & (refused == "")),
         "no_scaling": unlike.where(unlike != "", weak),
         "scaling_unstable": unstable.reindex(table.index, fill_value=False),
     }

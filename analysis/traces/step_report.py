@@ -33,6 +33,8 @@ from jobs.events.tensorflow_trace import CATEGORIES, COMMUNICATION, REMEDIES, SP
 
 TIMES = ("spent", "elapsed", "sum", "union", "exposed")
 MOST_NAMED = 5
+# With a larger share of the steps' time in intervals that the steps share with other work, the MB read are unknown.
+LARGEST_EDGE_SHARE = 0.2
 
 
 def step_metrics(runtime: Runtime) -> dict[str, Any]:
@@ -156,7 +158,13 @@ def _beside(metrics: Mapping[str, Any]) -> Iterator[str]:
     if system := metrics.get("system"):
         moved_mb = sum(system["mb_of_each_step"])
         source = one_line(system["source"])
-        yield f"{moved_mb:,.1f} MB were read in the steps, by the counter {source} of the system trace"
+        yield (
+            f"{moved_mb:,.1f} MB were read in the steps, by the counter {source} of the system trace"
+            if system["edge_share"] <= LARGEST_EDGE_SHARE
+            else "the MB that were read in the steps are unknown: the intervals of the system trace are too long for"
+            f" {number(metrics['window']['span_s'])} s of steps; cure: measure with a smaller trace.interval_s, or"
+            " trace more steps"
+        )
     for action, times in metrics.get("timelog", {}).items():
         parts = ", ".join(f"{name} {number(each)}" for name, each in times.items() if each and name != "all")
         took = f"the action {one_line(action)} took {number(times['all'])} s of the steps"
@@ -241,12 +249,19 @@ def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
 def join_system(runtime: Runtime, trace: ReadTrace) -> dict[str, Any]:
     """Return the MB that were read in each step, interpolated between the samples of the system trace.
 
+    `edge_share` is the share of the steps' time that the intervals of the trace at the first and the last step take.
+
     Raises TraceError if the system trace and the steps do not overlap in time, or if the system trace has no Unix
     times.
     """
     edges = np.stack(runtime.steps[1:], axis=1).ravel() / NS
     _meet(runtime, *(trace.began_s + float(trace.samples["elapsed_s"].iloc[place]) for place in (0, -1)))
-    return {"source": trace.source, "mb_of_each_step": trace.mb_between(edges.tolist())[::2].tolist()}
+    start_s, end_s = float(edges.min()), float(edges.max())
+    return {
+        "source": trace.source,
+        "mb_of_each_step": trace.mb_between(edges.tolist())[::2].tolist(),
+        "edge_share": trace.edge_s(start_s, end_s) / (end_s - start_s),
+    }
 
 
 def _meet(runtime: Runtime, first_s: float, last_s: float) -> None:

@@ -58,6 +58,20 @@ class ReadTrace:
         read = (spans * rates).cumsum()
         return np.diff(np.interp(np.asarray(edges_s) - self.began_s, self.samples["elapsed_s"], read))
 
+    def edge_s(self, start_s: float, end_s: float) -> float:
+        """Return the seconds of the intervals in which `start_s` and `end_s` (Unix times) lie.
+
+        The MB that were read before or after these times in the two intervals are unknown. Times between `start_s` and
+        `end_s` without any interval are added.
+        """
+        times = self.began_s + self.samples["elapsed_s"].to_numpy()
+        first, last = np.clip(
+            [np.searchsorted(times, start_s, "right"), np.searchsorted(times, end_s)], 1, len(times) - 1
+        )
+        lengths = np.diff(times)
+        missing_s = max(0.0, times[0] - start_s) + max(0.0, end_s - times[-1])
+        return float(lengths[first - 1] + lengths[last - 1] + missing_s)
+
 
 def read_trace(path: Path) -> ReadTrace:
     """Return the read rates in a system trace file.

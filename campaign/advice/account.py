@@ -103,11 +103,26 @@ def _judge_prediction(verdicts: Verdicts, tested: TestedPrediction, origin: Reco
     if disturbance := advice_rules.disturbance_by_others(evidence.gather_evidence(verdicts, recorded), tested["rule"]):
         return {"why_not": f"{disturbance}: `show {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
-    if not values:
-        return {"why_not": f"the runs of the test have no metric {tested['figure']}"}
+    if undecided := _reason_of_no_decision(recorded, tested, values):
+        return {"why_not": undecided}
     median = statistics.median(values)
     measured: MeasuredMetric = {"median": median, "min": min(values), "max": max(values), "runs": len(values)}
     return {"measured": measured, "holds": tested["low"] <= median <= tested["high"], "why_not": None}
+
+
+def _reason_of_no_decision(recorded: Record, tested: TestedPrediction, values: Sequence[float]) -> str:
+    """Return why the values of a done test decide nothing, or `""`.
+
+    The runs of an unstable cell decide only if all of them are inside the predicted interval, or all are on one side.
+    """
+    if not values:
+        return f"the runs of the test have no metric {tested['figure']}"
+    low, high, least, most = tested["low"], tested["high"], min(values), max(values)
+    is_clear = low <= least <= most <= high or most < low or high < least
+    spread = next((check for check in recorded["checks"] if check["rule"] == "spread"), None)
+    if is_clear or not spread or spread["passed"] is not False:
+        return ""
+    return f"unstable: {spread['message']}: `show {tested['tested']}` names the command, add redo=true"
 
 
 def _machine_of(recorded: Record) -> str:

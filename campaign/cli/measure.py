@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from campaign.storage.roots import device_number, require_not_in_memory
 from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
-from jobs.judging import stopping
+from jobs.judging import judge, stopping
 from jobs.judging.bound import Bottleneck, advice_for
 from jobs.judging.work_done import time_use
 from jobs.lazy_imports import has_tensorflow
@@ -235,6 +236,7 @@ class _Row:
     bound: Bottleneck | None
     rates: tuple[float, ...]  # MB/s of the valid runs
     images: float | None  # images/s, median of the valid runs
+    refusal: tuple[str, str] = ("", "")  # why the cell is not compared with others, and the cure
 
     @property
     def mb_per_s(self) -> float | None:
@@ -274,7 +276,9 @@ def _as_json(planned: Plan, path: Path) -> dict[str, Any]:
 def _show(planned: Plan, path: Path) -> None:
     """Print the table and the two sentences."""
     rows, known = _rows(planned)
-    table = console.format_table([_HEADS, *(_cells(row, known) for row in rows)], right={1, 2, 3, 4, 5, 6})
+    comparable = {(row.place, row.threads): rate for row in rows if (rate := row.mb_per_s) and not any(row.refusal)}
+    lines = [_cells(row, {} if any(row.refusal) else comparable) for row in rows]
+    table = console.format_table([_HEADS, *lines], right={1, 2, 3, 4, 5, 6})
     for line in (*table, _ABOUT_COLUMNS, "", *_sentences(rows, known, path, planned.folder.root)):
         console.show(line)
     console.show(f"report: {planned.folder.root / 'report.html'}")
@@ -293,6 +297,7 @@ def _row(planned: Plan, entry: PlannedCell) -> _Row:
         bound=planned.verdicts.bound(record) if record else None,
         rates=tuple(run["read_mb_per_s"] for run in runs),
         images=statistics.median(images) if images else None,
+        refusal=judge.refusal_of_comparison(record) if record else ("", ""),
     )
 
 
@@ -313,6 +318,16 @@ def _cells(row: _Row, known: Mapping[tuple[int, int], float]) -> tuple[str, ...]
 
 
 def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path: Path, campaign: Path) -> list[str]:
+    """Return the sentences below the table: which cells are not compared with others and why, then `_answers`."""
+    counts = Counter(row.refusal for row in rows if any(row.refusal))
+    refusals = [
+        f"{n} of {count_noun(len(rows), 'cell')} {why}; not compared with others; {cure}"
+        for (why, cure), n in counts.items()
+    ]
+    return [*refusals, *_answers(rows, known, path, campaign)]
+
+
+def _answers(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path: Path, campaign: Path) -> list[str]:
     """Return two sentences: how fast TensorFlow reads from the storage, and what would make it faster."""
     best, read = (
         max((row for row in rows if row.place == place and row.mb_per_s), key=_rate, default=None)

@@ -19,9 +19,6 @@ from jobs.model.record import Record, TestedPrediction
 from jobs.model.results import ReasonOfAddedRun, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
-_OF_LOOSER = (
-    "not compared with other cells; cure: measure without these settings, or put them into the site's file (conf/site)"
-)
 
 
 def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
@@ -37,8 +34,9 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
     console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
         console.show(f"  emulated   {key} {facts['name']}: {emulation.limits_in_words(facts)}")
-    if looser := recorded.get("looser_checks"):
-        console.show(f"  looser     judged by looser checks than the site's: {', '.join(looser)}; {_OF_LOOSER}")
+    why, cure = judge.refusal_of_comparison(recorded)
+    if why:
+        console.show(f"  looser     {why}; not compared with other cells; {cure}")
     if first := judge.first_conditions(recorded):
         for name, facts in {"process": first["process"], "machine": first["machine"], **first["storages"]}.items():
             console.show(f"  {name:10} {', '.join(f'{fact} {value}' for fact, value in facts.items())}")
@@ -195,7 +193,7 @@ def _format_outcome(each: TestedPrediction) -> str:
         f"{each['utc'][:10]} {each['rule']} predicted {_format_prediction(each, 'predicted')} from {each['before']:.4g}"
     )
     if (measured := each["measured"]) is None:
-        return f"{when}; not measured: {each['why_not']}"
+        return f"{when}; not decided: {each['why_not']}"
     remark = ", which was known before" if each["known"] else ""
     remark += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
     runs = console.count_noun(measured["runs"], "run")

@@ -312,9 +312,8 @@ def _bound_of_steps(work: TimeUse, steps: StepTimes, of_input: Callable[[], Bott
     batches are prefetched, making the batches takes longer than the steps. Without prefetch, the longer part of the
     time decides.
     """
-    waiting, computing, saving = (
-        seconds / work.elapsed_s for seconds in (steps.waiting_s, steps.compute_s, steps.saving_s)
-    )
+    seconds = (steps.waiting_s, steps.compute_s, steps.saving_s)
+    waiting, computing, saving = steps.shares or (each / work.elapsed_s for each in seconds)
     numbers = (DecidingNumber("steps", computing), DecidingNumber("waiting for input", waiting))
     saving_share = RuleResult(
         "checkpoints", saving, (DecidingNumber("checkpoints", saving), *numbers), "checkpoints take most of the time"

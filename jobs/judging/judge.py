@@ -24,6 +24,10 @@ from jobs.model.conduct import Limits
 from jobs.model.record import ODD_FIGURES, Record, RecordedCall, Terms, contradictions
 from jobs.model.results import Check, Conditions, Peak, Run
 
+# The largest spread of runs on the machines of the paper (Section IV.B). With a larger tolerance any claim would hold.
+WIDEST_SPREAD = 0.06
+CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
+
 
 def judge_record(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     """Return a copy of a record with the verdicts on its runs and on the cell.
@@ -100,6 +104,27 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         record["cause"] = Counter(run["cause"] for run in bad).most_common(1)[0][0]
         why = next(str(run["reason"]) for run in bad if run["cause"] == record["cause"])
     record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {why}"
+
+
+def refusal_by_limits(looser: str, spread_max: float) -> tuple[str, str]:
+    """Return why the limits of a cell forbid to compare the cell with others, and the cure; two empty texts if not.
+
+    `looser` has the cell's `looser_checks` as text, and `spread_max` is its limit of the spread.
+    """
+    wide = spread_max > WIDEST_SPREAD
+    if looser:
+        cure = "cure: measure without them" if wide else CURE_OF_LOOSER  # no site's file allows a wide spread
+        return f"judged by looser checks than the site's: {looser}", cure
+    if wide:
+        why = f"judged by checks.spread_max={spread_max:g}, too wide to compare anything (at most {WIDEST_SPREAD:g})"
+        return why, f"cure: measure with checks.spread_max={WIDEST_SPREAD:g} or less"
+    return "", ""
+
+
+def refusal_of_comparison(record: Record) -> tuple[str, str]:
+    """Return the refusal (`refusal_by_limits`) to compare the cell of a judged record with others."""
+    spread_max = next((check["limit"] for check in record.get("checks", ()) if check["rule"] == "spread"), 0.0)
+    return refusal_by_limits(", ".join(record.get("looser_checks", ())), spread_max)
 
 
 def looser_checks(terms: Terms) -> list[str]:

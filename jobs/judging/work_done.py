@@ -46,6 +46,8 @@ class StepTimes:
     ahead: bool = False  # whether batches are prefetched
     on_processors: bool = False  # whether CPUs compute the steps
     batch: int = 1  # number of images in a batch
+    # Waiting, computing and saving as shares of `wall_s`, medians over the runs; None if only seconds are known.
+    shares: tuple[float, float, float] | None = None
 
     @property
     def each_s(self) -> tuple[float, float]:
@@ -293,6 +295,11 @@ def thread_shares(runs: Sequence[Run]) -> tuple[float | None, float | None]:
 def _steps(record: Record, runs: Sequence[Run], medians: Mapping[str, float]) -> StepTimes:
     summaries = [run["steps"] for run in runs if "steps" in run]
     settings = record["cell"]["settings"]
+    measured: Sequence[Any] = runs
+    waiting, computing, saving = (
+        statistics.median(run.get(name, 0.0) / run["wall_s"] if run["wall_s"] else 0.0 for run in measured)
+        for name in ("load_s", "compute_s", "checkpoint_s")
+    )
     return StepTimes(
         number=min((int(summary["number"]) for summary in summaries), default=0),
         waiting_s=medians.get("load_s", 0.0),
@@ -302,4 +309,5 @@ def _steps(record: Record, runs: Sequence[Run], medians: Mapping[str, float]) ->
         ahead=bool(settings.get("prefetch")),
         on_processors=runs[0].get("accelerator") == "cpu" and settings["benchmark"].get("control", "none") == "none",
         batch=int(settings.get("batch_size") or 1),
+        shares=(waiting, computing, saving),
     )

@@ -144,7 +144,7 @@ def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
     hosts = ", ".join(sorted(set(cells["host"]) - {""}))
     title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
     parts = [title] if len(title) <= PANEL_LETTERS else title.split(" (", 1)
-    axes.set_title("\n(".join(textwrap.fill(part, PANEL_LETTERS) for part in parts))
+    axes.set_title("\n(".join(wrap_name(part, PANEL_LETTERS) for part in parts))
 
 
 def storage_fill(row: Row) -> str:
@@ -160,8 +160,11 @@ def set_categories(axes: Axes, values: Sequence[int | str]) -> None:
 
 
 def wrap_name(name: str, letters: int = 14) -> str:
-    """Return a name with line breaks, in lines of at most `letters` characters. The default fits below a bar."""
-    return textwrap.fill(name, letters)
+    """Return a name with line breaks, in lines of at most `letters` characters. The default fits below a bar.
+
+    A line ends at a space or after an underscore. A longer word is broken.
+    """
+    return textwrap.fill(name.replace("_", "_\v"), letters, replace_whitespace=False).replace("\v", "")
 
 
 def write_missing_status(axes: Axes, x: float, status: str) -> None:

@@ -31,8 +31,8 @@ def data(load_s, **settings):
     return [climate(65, 1.6, **settings), climate(129, load_s, **settings)]
 
 
-def scaled(slower):
-    return [hepcnn(1, "local", 8), hepcnn(4, "local", 8, slower=slower)]
+def scaled(slower, shuffle="local", private=1):
+    return [hepcnn(1, shuffle, 8), hepcnn(4, shuffle, 8, slower=slower, private=private)]
 
 
 SEVERAL = [each for nodes, cold in ((4, 24), (2, 9), (1, 40)) for each in shuffled(cold, nodes)]
@@ -58,8 +58,10 @@ HEPCNN, CDB = "hepcnn", "climate"
         # Nodes that share a page cache show nothing of global shuffling.
         *((claim, shuffled(8, private=0), "not comparable", 1.0, "these nodes share a page cache")
           for claim in (nersc.SLOWER_WITH_GLOBAL_SHUFFLE, nersc.BY_MEMORY)),
-        (nersc.SHARE[HEPCNN], scaled(4.0), "holds", None, "shuffle local: weakest from 1 to 4 nodes"),
-        (nersc.SHARE[HEPCNN], scaled(0.5), "differs", None, "weakest from 1 to 4 nodes"),
+        # With local shuffling no rank reads what another has read.
+        (nersc.TRAINING[HEPCNN], scaled(4.0, private=0), "holds", 4.0, ""),
+        (nersc.SHARE[HEPCNN], scaled(0.5), "holds", None, "shuffle local: weakest from 1 to 4 nodes"),
+        (nersc.SHARE[HEPCNN], scaled(4.0), "differs", None, "weakest from 1 to 4 nodes"),
         (nersc.TRAINING[HEPCNN], scaled(4.0), "holds", 4.0, "weakest from 1 to 4 nodes"),
         (nersc.TRAINING[HEPCNN], scaled(0.5), "differs", 0.5, "weakest from 1 to 4 nodes"),
         # More threads on one node say nothing of nodes.
@@ -80,6 +82,16 @@ def test_a_claim_holds_or_differs_with_what_was_in_memory_beside_it(claim, made,
     assert row["verdict"] == verdict
     assert why in row["why"]
     assert ours is None or row["ours"] == pytest.approx(ours)
+
+
+@pytest.mark.parametrize("private", [0, 1])
+@pytest.mark.parametrize(("claim", "slower"), [(nersc.SHARE[HEPCNN], 0.5), (nersc.TRAINING[HEPCNN], 4.0)])
+def test_more_nodes_that_share_a_page_cache_show_nothing_with_global_shuffling(claim, slower, private):
+    rows = checklist(*scaled(slower, "global", private=private))
+
+    (row,) = rows[rows["claim"] == claim.text].to_dict("records")
+    assert row["verdict"] == ("holds" if private else "not comparable")
+    assert ("these nodes share a page cache" in row["why"]) == (not private)
 
 
 @pytest.mark.parametrize(("words", "first", "second"), [("threads", 1, 4), ("sync", "barrier", "allreduce")])

@@ -13,8 +13,8 @@ from analysis.compare import comparison_report
 from analysis.compare.comparison_chart import chart_specs
 from analysis.compare.comparison_report import ComparedCampaign, comparison
 from analysis.compare.comparison_verdict import COLUMNS
-from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import DASH, TIMES
+from jobs.judging.judge import CURE_OF_LOOSER
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import id_of, leave_unrendered, left, record, rows_of, run, store, unstable

@@ -1,6 +1,7 @@
 """Readers of HDF5 beside each other: a line for each over the calls at once, a panel a storage."""
 
-from tests.analysis.record_factory import record, scattered
+from analysis.text import DAGGER
+from tests.analysis.record_factory import record, scattered, unstable
 from tests.analysis.training_factory import drawn
 
 
@@ -23,3 +24,13 @@ def test_panels_share_their_numbers_of_calls_even_where_a_storage_was_not_measur
     panels = drawn("readers", *hdd, *ssd)[0].drawn().axes
 
     assert [[text.get_text() for text in axes.get_xticklabels()] for axes in panels] == [["1", "2", "4"]] * 2
+
+
+def test_the_dagger_of_each_unstable_cell_is_at_its_own_marker():
+    made = [unstable(each) for name in ("offsets", "h5py_pool", "h5py_shared") for each in read_by(name, (1, 1, 1))]
+
+    (axes,) = drawn("readers", *made)[0].drawn().axes
+
+    markers = sorted(x for line in axes.lines if line.get_marker() in {"D", "s", "^"} for x in line.get_xdata())
+    assert len(set(markers)) == 9
+    assert sorted(text.xy[0] for text in axes.texts if text.get_text() == DAGGER) == markers

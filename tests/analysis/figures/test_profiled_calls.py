@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
+from analysis.figures import profiled_calls
 from analysis.traces import posix
 from analysis.traces.system import TraceError
 from jobs.events.posix_window import END, OTHER, READ
@@ -174,3 +175,8 @@ def test_a_call_beyond_the_window_is_left_out_and_counted(traced, tmp_path):
     assert specs["posix-files"].frame["kind"].size == 7
     assert "Calls beyond the window, left out: 1." in specs["posix-files"].caption
     assert "beyond the window" not in specs["posix-sizes"].caption
+
+
+def test_no_name_in_the_order_of_reads_has_two_meanings():
+    assert profiled_calls.IN_WORDS["sequential_only"].startswith("sequential, not consecutive")
+    assert profiled_calls.IN_WORDS["neither"] == "not sequential"

@@ -1,5 +1,6 @@
 """What is said beside the results stays short, however much there is to say."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,17 @@ def test_requested_cells_without_a_record_are_counted_and_the_first_are_named(mi
 
     assert notes.missing_sentence(found) == sentence
     assert capsys.readouterr().err == (f"warning: {sentence}\n" if sentence else "")
+
+
+@pytest.mark.parametrize(("commits", "told"), [(("a" * 40,) * 2, ""), (("a" * 40, "b" * 40), "aaaaaaaaaaaa (1), bbb")])
+def test_several_commits_of_the_tool_are_named(commits, told, capsys):
+    made = [json.loads(json.dumps(CONTRACT)) for _ in commits]
+    for each, commit in zip(made, commits, strict=True):
+        each["provenance"]["git"] = {"commit": commit, "dirty": False}
+    found = FoundRecords(tuple(map(parse, made)), (), Path())
+
+    notes.warn_of_skipped(found, Path("results"))
+
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert ("note: the cells were measured by 2 commits of this tool" in printed) == bool(told)

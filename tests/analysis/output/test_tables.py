@@ -18,16 +18,15 @@ from analysis.page import cells
 from analysis.page.part import Results
 from analysis.records.read_records import FoundRecords, SkippedRecord
 from analysis.records.record import record_of
-from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import PLUS_MINUS
 from jobs.judging.bound import bound_of_cell
-from jobs.judging.judge import judge_record
+from jobs.judging.judge import CURE_OF_LOOSER, judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import disturbed, failed, id_of, parse, record, run, scattered, unstable
 from tests.analysis.saving_factory import saved
-from tests.analysis.training_factory import frames, grid, step, training
+from tests.analysis.training_factory import drawn, frames, grid, step, training
 
 COLD = [run(n, 9e3, fails=["cold"]) for n in (4, 5)]
 LESS = ("training", "files_per_s", "s/file", "lower")
@@ -176,6 +175,19 @@ def test_of_very_many_cells_as_many_are_printed_as_can_be_read_and_all_are_told_
     assert text.count("cell failed: 0 of 1 measured runs valid, 1 needed; no ") == most
     assert (more in text) == (more.replace("medians.csv", "medians.md") in text) == (not more or most == 3)
     assert text.count("and 1 more") == 2 * bool(more)
+
+
+def test_a_metric_without_a_unit_is_named_in_the_heading_and_on_the_axis(capsys):
+    unitless = toy(scattered(5.0), size=1, merit=("pipeline", "files_per_s", "", "higher"))
+    table, runs, _ = frames(unitless)
+    (spec,) = drawn("sweep-", unitless)
+
+    assert shown(capsys, *terminal.summary_tables(table, runs)).splitlines()[1].split() == [
+        "storage",
+        "files_per_s",
+        "cell",
+    ]
+    assert spec.drawn().axes[0].get_ylabel() == "files_per_s\nhigher is better"
 
 
 def test_what_is_piped_is_120_wide_and_columns_keep_their_sides(capsys):

@@ -247,3 +247,17 @@ def test_each_figure_and_word_of_a_run_is_what_stands_in_its_record(keys, figure
         "2026-11-21T09:00:01.000Z",
     )
     assert (found.figures["images_per_s"], found.figures["bytes_read"]) == (100.0, 57_344_000)
+
+
+@pytest.mark.parametrize("closed", ["records", "."])
+def test_a_folder_that_this_user_may_not_read_is_named_so(closed, scratch, stranger):
+    folder = scratch / "results"
+    store(folder, CONTRACT)
+    folder.chmod(0o755)
+    (folder / closed).chmod(0o700)
+
+    def look():
+        with pytest.raises(AnalysisError, match=r"cannot be read: permission denied"):
+            read_records.locate_records(folder)
+
+    stranger(look)

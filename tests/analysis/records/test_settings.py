@@ -1,5 +1,6 @@
 import pytest
 
+from analysis.figures.kit.panels import wrap_name
 from analysis.figures.kit.storage_colours import KNOWN, look_of_storage
 from analysis.records.record import emulation_bounds, emulation_mark
 from analysis.records.settings import (
@@ -71,6 +72,24 @@ def test_a_name_of_more_than_100_letters_is_cut_and_told_by_a_digest(letters, wh
     assert (first == long) is whole
     assert first[:100] == long[:100]
     assert len(first) == (100 if whole else 107)
+
+
+def test_a_description_keeps_the_hyphens_of_a_value():
+    facts = BASE | {"profile.tensorflow": "2-5", "checkpoint.name": "nvme-scratch"}
+
+    assert describe_settings(facts, facts).endswith(", tensorflow 2-5, checkpoint nvme-scratch")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("tmp_scratch_research_st", ["tmp_scratch_", "research_st"]),
+        ("local on node1", ["local on node1"]),
+        ("abcdefghijklmnop", ["abcdefghijklmn", "op"]),
+    ],
+)
+def test_a_long_name_is_broken_behind_an_underscore(name, lines):
+    assert wrap_name(name).splitlines() == lines
 
 
 def test_two_datasets_of_one_name_are_told_apart():

@@ -63,6 +63,14 @@ def test_another_storage_host_or_way_to_read_says_nothing_of_a_cell(cell, given_
     assert not tables.has_baselines(table)
 
 
+@pytest.mark.parametrize("loose", [0, 1])
+def test_a_cell_or_a_baseline_of_looser_checks_has_no_share(loose):
+    made = [micro(40.0), baseline([160.0] * 3)]
+    made[loose]["terms"]["checks"]["resident_max"] = 1.0
+
+    assert table_of(*made)["percent_of_baseline"].isna().all()
+
+
 def test_of_two_baselines_the_faster_one_is_what_the_storage_gives():
     slow, fast = baseline([100.0] * 3, engine="builtin"), baseline([200.0] * 3, engine="fio")
 
@@ -98,3 +106,12 @@ def test_engines_that_were_asked_for_have_figures_of_their_own():
     drawn = figures_of(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
 
     assert sorted(drawn) == ["table1-engine-builtin", "table1-engine-fio"]
+
+
+@pytest.mark.parametrize(("storages", "grey"), [(("hdd",), False), (("hdd", "ssd"), True)])
+def test_the_legend_of_table_1_has_the_colour_of_the_bars_or_grey_for_several_colours(storages, grey):
+    drawn = figures_of(*(baseline([150.0] * 3, storage=name) for name in storages))["table1"].drawn()
+
+    (sign,) = drawn.legends[0].get_patches()
+    bars = {patch.get_facecolor() for patch in drawn.axes[0].patches}
+    assert (sign.get_facecolor() in bars) is not grey

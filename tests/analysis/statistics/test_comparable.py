@@ -76,6 +76,24 @@ def test_cells_whose_calls_a_library_has_replaced_prove_nothing_even_if_it_did_s
     )
 
 
+@pytest.mark.parametrize(
+    ("limit", "of_site", "why", "cure"),
+    [
+        (0.05, 0.04, "judged by looser checks", "measure without them, or put the tolerance into the site's file"),
+        (0.5, 0.04, "judged by looser checks", "measure without them"),
+        (0.5, 0.5, "judged by checks.spread_max=0.5, too wide", "measure with checks.spread_max=0.06 or less"),
+    ],
+)
+def test_the_cure_of_looser_checks_is_one_that_helps(limit, of_site, why, cure):
+    made = record([100.0] * 3, limit=limit)
+    made["terms"]["of_site"]["spread_max"] = of_site
+
+    (line,) = comparable.lines_on_looser_checks(rows_of(table_of(made)))
+
+    assert why in line
+    assert line.partition("; cure: ")[2].removesuffix(" (conf/site)") == cure
+
+
 def test_a_run_under_other_conditions_than_the_first_that_counts_does_not_count(tmp_path):
     odd, honest = cell(), cell(threads=2)
     odd["runs"][2]["conditions"]["storages"]["hdd"]["read_ahead_kb"] = "4"

@@ -101,6 +101,16 @@ def test_scaling_of_few_runs_is_a_number_that_no_table_shows():
     assert all("fewer than 3 valid runs" in why for why in table["no_scaling"])
 
 
+def test_there_is_no_scaling_of_a_cell_of_looser_checks():
+    loose = record([400.0] * 3, threads=4)
+    loose["terms"]["checks"]["resident_max"] = 1.0
+
+    table = table_of(record([100.0] * 3, threads=1), loose)
+
+    assert table["scaling"].isna().tolist() == [False, True]
+    assert table["no_scaling"].iloc[1].startswith("judged by looser checks than the site's")
+
+
 def test_unstable_is_what_the_spread_of_the_runs_says_and_missing_where_one_run_has_none():
     silent = record([100.0], threads=2)
     made = [unstable(record([100.0] * 2, threads=1)), silent, record([100.0] * 2, threads=4)]

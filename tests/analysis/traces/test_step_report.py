@@ -135,18 +135,34 @@ def test_the_command_joins_what_a_run_left(tmp_path, capsys):
 def test_the_command_joins_a_time_log_and_a_system_trace(tmp_path, capsys):
     began = REALTIME // 10**9 * 10**9
     path = written(
-        tmp_path / "a.xplane.pb", [("python", [("campaign step", 0, 2 * 10**6, 1)]), ("tf/1", POOL)], began_ns=began
+        tmp_path / "a.xplane.pb", [("python", [("campaign step", 0, 10**7, 1)]), ("tf/1", POOL)], began_ns=began
     )
     log = stream(tmp_path / "a.timelog", [event("load", 30_000, 150_000)], at=10**6, realtime_ns=began)
-    text = trace_text((3e6, 5e6)).replace("1000000000.0", str(began / 1e9))
-    (tmp_path / "trace.csv").write_text(text)
+    (tmp_path / "trace.csv").write_text(trace_text([3e6, 5e6] * 5).replace("1000000000.0", str(began / 1e9)))
     words = [str(path), "--timelog", str(log), "--system", str(tmp_path / "trace.csv")]
 
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]
     assert (found["timelog"]["load"]["all"], found["timelog"]["load"]["read"]) == pytest.approx((120e-6, 50e-6))
-    assert found["system"] == {"source": "dsk/vda", "mb_of_each_step": [pytest.approx(8.0)]}
+    expected = {"source": "dsk/vda", "mb_of_each_step": [pytest.approx(40.0)], "edge_share": pytest.approx(0.2)}
+    assert found["system"] == expected
     assert main(words) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "8.0 MB were read in the steps, by the counter dsk/vda of the system trace" in told
+    assert "40.0 MB were read in the steps, by the counter dsk/vda of the system trace" in told
     assert "the action load took 0.000120 s of the steps, with seconds of: read 0.0000500" in told
+
+
+@pytest.mark.parametrize(("step_s", "rates"), [(2, [3e6, 5e6]), (10, [3e6] * 8)], ids=["long intervals", "short trace"])
+def test_the_mb_read_in_the_steps_are_unknown_if_the_intervals_of_the_system_trace_are_too_long(
+    step_s, rates, tmp_path, capsys
+):
+    began = REALTIME // 10**9 * 10**9
+    path = written(tmp_path / "a.xplane.pb", [("python", [("campaign step", 0, step_s * 10**6, 1)])], began_ns=began)
+    (tmp_path / "trace.csv").write_text(trace_text(rates).replace("1000000000.0", str(began / 1e9)))
+
+    assert main([str(path), "--system", str(tmp_path / "trace.csv")]) == 0
+
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the MB that were read in the steps are unknown: the intervals of the system trace are too long" in told
+    assert "smaller trace.interval_s" in told
+    assert "MB were read" not in told

@@ -9,8 +9,9 @@ import pytest
 from analysis.page import evidence
 from campaign.advice import account
 from campaign.advice.findings import VERSION, Prediction
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError
-from tests.campaign.advice.conftest import verdicts_of
+from tests.campaign.advice.conftest import LIMITS, LOOSE, verdicts_of
 
 PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
 
@@ -61,6 +62,20 @@ def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, hold
     assert account.judge_predictions(verdicts_of(folder), promised) == account.load_predictions(folder) == [found]
 
 
+@pytest.mark.parametrize(("rate", "holds"), [(60.0, True), (40.0, False), (50.0, None), (69.9, None), (80.0, False)])
+def test_an_unstable_cell_decides_only_if_all_its_runs_lie_on_one_side(rate, holds, promised, folder, leave):
+    tested = leave("threads=8", images_per_s=rate)["cell"]["id"]  # which scatters by 3 %
+    strict = {**LOOSE, "checks": {**LIMITS, "spread_max": 0.01}}
+
+    (found,) = account.judge_predictions(Verdicts(folder, strict), promised)
+
+    assert found["holds"] is holds
+    assert (found["measured"] is None) == (holds is None)
+    if holds is None:
+        assert found["why_not"].startswith("unstable: (max - min) / median of 3 measured runs is ")
+        assert found["why_not"].endswith(f"`show {tested}` names the command, add redo=true")
+
+
 @pytest.mark.parametrize(
     ("figures", "why"),
     [(None, "not measured yet"), ({"counts": "invalid"}, "invalid: 0 of 3 measured runs valid, 3 needed; cold: "),
@@ -106,9 +121,7 @@ def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
     assert account.load_predictions(folder)[0]["known"]
 
 
-@pytest.mark.parametrize(
-    ("rate", "told"), [(60.0, "holds"), (49.0, "FAILED"), (None, "not measured: not measured yet")]
-)
+@pytest.mark.parametrize(("rate", "told"), [(60.0, "holds"), (49.0, "FAILED"), (None, "not decided: not measured yet")])
 def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
     if rate:
         leave("threads=8", images_per_s=rate)

@@ -100,7 +100,7 @@ def test_what_was_predicted_of_a_cell_is_shown_though_its_rule_does_not_hold_any
 
     day = account.load_predictions(folder)[0]["utc"][:10]
     told = f"tested before: {cell}: {day} device predicted 6.5 s (5.25 to 7.75) from 32"
-    assert f"{told}; not measured: not measured yet" in " ".join(capsys.readouterr().out.split())
+    assert f"{told}; not decided: not measured yet" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_prediction_is_written_down_before_it_is_tested(leave, commands, folder, capsys):

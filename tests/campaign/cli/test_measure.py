@@ -235,10 +235,8 @@ def leave(planned, entry, rate, **more):
 def measured(place, ask, monkeypatch, capsys):
     """A function: leave these records of a campaign with 1 and 8 threads; returns what is printed of it."""
 
-    def show(rates):
-        words = ("threads=1,8", "checks.time_error_max=1", "checks.device_bytes_min=0", "checks.peak_max=1000",
-                 "checks.other_device_max=1", "checks.spread_max=100", "checks.stolen_max=1000")  # fmt: skip
-        planned, _, shown = ask(place, *words)
+    def show(rates, *words):
+        planned, _, shown = ask(place, "threads=1,8", *words)
         planned.folder.records.mkdir(parents=True, exist_ok=True)
         for entry in planned.entries:
             benchmark, threads = entry.cell.settings["benchmark"], entry.cell.settings.get("threads")
@@ -276,6 +274,28 @@ def test_the_table_has_what_the_storage_gives_what_comes_of_it_and_the_price(mea
     assert told == [row[:3] for row in rows]
     assert [each["bound"] and each["bound"]["word"] for each in cells] == [None] * 4 + ["latency"] * 4
     assert measured.document["says"] == lines[-3:-1]
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("checks.other_device_max=0.5", "judged by looser checks than the site's: checks.other_device_max=0.5"),
+        ("site.spread_max=0.5", "judged by checks.spread_max=0.5, too wide to compare anything"),
+    ],
+)
+def test_cells_of_looser_checks_are_not_compared_and_it_is_said_why(measured, word, why):
+    lines = measured(RATES, word).splitlines()
+
+    assert [re.split(r" {2,}", line.strip())[3:] for line in lines[5:9]] == [
+        ["19 to 19", "152", "latency"],
+        ["45 to 45", "360", "latency"],
+        ["15 to 15", "120", "latency"],
+        ["36 to 36", "288", "latency"],
+    ]
+    (said,) = (line for line in lines if line.startswith("8 of 8 cells"))
+    assert why in said
+    assert "; not compared with others; cure: measure with" in said
+    assert said in measured.document["says"]
 
 
 def test_what_lacks_is_said_and_not_guessed(measured):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,6 +215,18 @@ def test_what_helps_follows_from_the_word_and_from_what_is_idle():
     assert advice_for(bound_of_work(late), late).startswith("prefetched batches")
     assert advice_for(bound_of_work(ahead), ahead) == HELPS["steps"]
     assert advice_for(bound_of_work(work()), work()) == ""
+
+
+def test_the_shares_of_steps_are_those_of_the_table():
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "steps")))
+    for run, (load_s, wall_s) in zip(record["runs"], [(1.0, 10.0), (4.0, 20.0), (9.0, 18.0)] * 9, strict=False):
+        run |= {"load_s": load_s, "wall_s": wall_s, "elapsed_s": 25.0}
+
+    measured = [run for run in record["runs"] if run["role"] == "measured"]
+    share = statistics.median(run["load_s"] / run["wall_s"] for run in measured)
+    assert time_use(record).steps.shares[0] == pytest.approx(share)
+    found = bound_of_work(work(steps=replace(TRAINED, shares=(0.2, 0.8, 0.0))))
+    assert str(found) == "steps: steps 80%, waiting for input 20%"
 
 
 def test_for_checkpoints_there_is_no_word():
