@@ -75,7 +75,7 @@ def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(fo
     fleet.record_ends(folder, workers)
 
     assert {cell: (state["status"], state["reason"]) for cell, state in found.items()} == {
-        "a": ("interrupted", "Slurm: CANCELLED on n1"),
+        "a": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel` on n1"),
         "b": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel`"),
     }
     assert [end["code"] for end in read_batches(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
