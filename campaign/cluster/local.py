@@ -178,7 +178,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows the worker; repeat the command to wait until the worker has ended",
             )
-        unfinished = count_noun(len(follower.cells) - follower.cells_over, "unfinished cell")
+        unfinished = count_noun(len(follower.shares_left()), "unfinished cell")
         raise WorkerLostError(
             f"the worker ended with {unfinished}: {batch.last_log_line(0) or 'its log is empty'}",
             f"the logs of the worker are in {batch.folder}; repeat the command to run the unfinished cells",

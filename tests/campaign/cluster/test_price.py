@@ -226,6 +226,18 @@ def test_many_cells_in_jobs_of_an_hour_are_a_few_short_jobs(words, took, sizes, 
     assert (packed.hours, packed.hours_before) == pytest.approx((len(sizes) * minutes / 60, number * before / 60))
 
 
+def test_one_cell_in_a_job_is_one_cell(asked):
+    packed = price.find_cheaper_packing(*asked("seed=0", took=10.0), NOTHING)
+
+    assert str(packed).startswith("1 job of 1 cell and at most")
+
+
+def test_no_record_is_read_until_somebody_asks_for_the_remaining_time(folder, monkeypatch):
+    monkeypatch.setattr(price, "RunTimes", lambda folder: pytest.fail("read too early"))
+
+    price.RemainingTime(folder)
+
+
 @pytest.mark.shows("cluster.pack")
 def test_cluster_pack_submits_the_packing(asked, capsys):
     todo, request = asked("seed=0,1,2", "cluster.pack=true", took=10.0)
