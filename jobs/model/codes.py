@@ -107,6 +107,7 @@ class RunEnd(_CodeWithText):
         "the template process gave no answer for {seconds:g} s beyond run_timeout_s, and was killed",
     )
     RANK_FAILED = "rank_failed", "ended, because another rank had failed"
+    RANK_LATE = "rank_late", "stopped: it had not ended {seconds:g} s after another rank or after run_timeout_s"
     RANKS_PARTED = "ranks_parted"
     RANK_LOST = "rank_lost", "interrupted"
     LARGE_RESULT = "large_result", "its result has {number:,} bytes of JSON, and {limit:,} are allowed"
