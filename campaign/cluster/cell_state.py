@@ -37,7 +37,7 @@ class WorkerState:
     """The state of a worker, as its scheduler or the process table reports it."""
 
     phase: Phase
-    wait: Wait | None = None  # the reason why a queued worker waits
+    wait: Wait | None = None  # the reason why a queued worker waits, or that a running job is suspended
     node_or_job: str = ""  # node name or job id; empty if unknown
     end: WorkerEnd | None = None  # how the worker ended; None while it has not ended
 

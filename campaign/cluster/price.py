@@ -25,7 +25,7 @@ from campaign.cluster.submission import Array
 from campaign.console import count_noun
 from campaign.slurm import client
 from campaign.worker.batch import CampaignCall
-from jobs.model.codes import CellState
+from jobs.model.codes import CellState, Waiting
 from jobs.model.conduct import Cluster
 from jobs.model.settings import Settings
 
@@ -185,7 +185,12 @@ class RemainingTime:
         self._next_s = 0.0
 
     def __call__(self, picture: WorkersPicture) -> float | None:
-        """Return the seconds until all open workers end, or None if no run is recorded or no run remains."""
+        """Return the seconds until all open workers end.
+
+        Return None if no run is recorded, if no run remains, or if a job is suspended for an unknown time.
+        """
+        if any(wait["code"] == Waiting.SUSPENDED for wait in picture.waits):
+            return None
         if self._times is None or not self._times.number or time.monotonic() >= self._next_s:
             self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
         times = expect_times(picture.workers, self._times, picture.counts[CellState.RUNNING])

@@ -183,7 +183,7 @@ class WorkersPicture:
 
     news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
     counts: Counter[CellState]  # number of cells by state
-    waits: list[Wait]  # the reasons of the waiting workers
+    waits: list[Wait]  # the reasons of the waiting and suspended workers
     running: list[tuple[str, Run, str]]  # ``(cell id, run, node or job)`` of each run that runs now
     runs_over: int
     runs_total: int
@@ -211,7 +211,9 @@ class WatchedWorkers:
                     self._closed[key] = follower.count_unfinished(worker)
             counts.update(follower.outcomes)
             counts.update(self._closed[key] if key in self._closed else follower.count_unfinished(worker))
-            if follower.current and worker.phase in (Phase.RUNNING, Phase.UNKNOWN):
+            if worker.phase == Phase.RUNNING and worker.wait:
+                waits.append(worker.wait)
+            elif follower.current and worker.phase in (Phase.RUNNING, Phase.UNKNOWN):
                 running.append((*follower.current, worker.node_or_job))
             elif worker.phase == Phase.RUNNING and follower.waits_for:
                 waits.append(follower.waits_for)

@@ -136,6 +136,8 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
         "",
     ]  # it has no run
 
+    suspended = WorkerState("running", {"code": "suspended"})
+    assert eta(watched.take_picture({0: suspended, 1: WorkerState("queued")})) is None
     one_failed = eta(watched.take_picture({0: FAILED, 1: WorkerState("queued")}))
     none_is_left = eta(watched.take_picture({0: FAILED, 1: FAILED}))
     leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
