@@ -100,7 +100,7 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
         record["cause"] = Counter(run["cause"] for run in bad).most_common(1)[0][0]
         why = next(str(run["reason"]) for run in bad if run["cause"] == record["cause"])
-    lack = f"{missing} missing" if len(valid) >= needed else f"{needed} needed"
+    lack = f"{stopping.required_runs_missing(record, terms)} missing" if len(valid) >= needed else f"{needed} needed"
     record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {lack}; {why}"
 
 

@@ -70,7 +70,7 @@ def test_a_cell_whose_job_gave_up_before_its_last_runs_is_not_done_though_enough
     entry, more, whole = asks(conduct, *[figures()] * 6)
 
     assert (many, gave_up["status"]) == (8, "failed")
-    assert gave_up["reason"].startswith("5 of 7 measured runs valid, 3 missing; killed by signal 9")
+    assert gave_up["reason"].startswith("5 of 7 measured runs valid, 5 missing; killed by signal 9")
     assert (found["status"], found["reason"]) == ("failed", gave_up["reason"])
     assert (entry.state, entry.missing, more) == ("failed", 5, 6)
     assert (whole["status"], whole["reason"]) == ("done", None)
