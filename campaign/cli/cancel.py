@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -10,13 +11,15 @@ from pathlib import Path
 from campaign import console
 from campaign.cells.folder import CampaignFolder, open_existing
 from campaign.cli import arguments
-from campaign.cluster import fleet
+from campaign.cluster import fleet, local
 from campaign.console import count_noun
-from campaign.errors import SchedulerError, UsageError
+from campaign.errors import CampaignError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.slurm.scheduler import Task, TaskKey
-from campaign.worker.batch import Batch, last_workers, read_batches
+from campaign.worker.batch import Batch, last_workers, read_batches, read_file
+from jobs.model.work import WorkList
 
+_KEPT = "measured runs are kept, and the command that started the campaign continues it"
 _IDS_A_CALL = 200  # job ids in one call of scancel, because the length of a command line is limited
 _WORDS = "cancel only the jobs of these cells, named by the start of an id or hash; campaign folder (default: results)"
 _CHECKS = 6
@@ -33,27 +36,48 @@ def main(argv: list[str]) -> int:
     only = _find_workers(folder, batches, cells)
     jobs, left = cancel_jobs(folder, only) if batches or client.has_cluster() else ([], [])
     if not jobs:
-        return _report_no_job(open_existing(root)[0], "these cells" if cells else "this campaign")
+        folder = open_existing(root)[0]
+        if not cells and folder.is_worker_running() and (process := local.find_worker(folder)):
+            local.stop_process(process)
+            console.say(f"ended the worker on this machine (process {process.pid}); {_KEPT}")
+            return 0
+        return _report_no_job(folder, batches, "these cells" if cells else "this campaign")
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {count_noun(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
             "run scancel for these jobs, or try again",
         )
-    remark = "measured runs are kept, and the command that started the campaign continues it"
     console.say(
-        f"cancelled {count_noun(len(jobs), 'job')}; {remark if folder.marker.exists() else 'their folder is gone'}"
+        f"cancelled {count_noun(len(jobs), 'job')}; {_KEPT if folder.marker.exists() else 'their folder is gone'}"
     )
     return 0
 
 
-def _report_no_job(folder: CampaignFolder, whose: str) -> int:
-    """Print that no job is left; return 1 if a worker runs on this machine, else 0."""
+def _report_no_job(folder: CampaignFolder, batches: Sequence[Batch], whose: str) -> int:
+    """Print that no job is left; return 1 if jobs run for the folder's earlier path or a worker runs here, else 0."""
+    for earlier in _earlier_roots(folder, batches):
+        if jobs := _live_jobs(CampaignFolder(earlier), None):
+            console.say(
+                f"no Slurm job has {folder.root} as its folder, but {count_noun(len(jobs), 'job')} of {earlier}, where "
+                f"this campaign was before, still wait or run; to end them: "
+                f"python -m campaign cancel {shlex.quote(f'campaign_dir={earlier}')}"
+            )
+            return 1
     if folder.is_worker_running():
         where = "a worker is running on this machine: press Ctrl-C in the terminal where it was started"
         console.say(f"no Slurm job of {whose} is left, but {where}")
         return 1
     console.say(f"no job of {whose} is left")
     return 0
+
+
+def _earlier_roots(folder: CampaignFolder, batches: Sequence[Batch]) -> set[Path]:
+    """Return the other paths that the campaign folder had when its batches were submitted, from the work lists."""
+    roots = set()
+    for batch in batches:
+        with suppress(CampaignError, OSError):
+            roots.add(Path(read_file(batch.work_list(0), WorkList)["campaign_dir"]))
+    return roots - {folder.root}
 
 
 def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[TaskKey] | None:

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,12 @@ def run_plan(  # noqa: PLR0913 - each verb prints its results differently
     is_new = not planned.folder.root.exists()
     folder, campaign = folders.open_or_create(planned.folder.root)
     request = replace(_make_request(folder, conduct, argv, after=campaign["requests"]), command=command)
-    with folders.remove_if_refused(folder, is_new=is_new), folders.lock_folder(folder), console.interrupt_on_kill():
+    with (
+        _explain_missing_folder(folder),
+        folders.remove_if_refused(folder, is_new=is_new),
+        folders.lock_folder(folder),
+        console.interrupt_on_kill(),
+    ):
         try:
             _record_request(request, campaign, cells)
             shown = (lambda _: None) if split.as_json else shown
@@ -131,11 +136,27 @@ def run_plan(  # noqa: PLR0913 - each verb prints its results differently
                 planned, request, campaign, cluster, sure=split.assume_yes, shown=shown, reports=reports
             )
         except (KeyboardInterrupt, WorkerStoppedError):
-            _say_how_to_come_back(conduct, cluster)
+            _say_how_to_come_back(conduct, cluster, folder)
             return ExitCode.INTERRUPTED
     if split.as_json:
         console.show_json(as_json(planned.refresh()))
     return code
+
+
+@contextmanager
+def _explain_missing_folder(folder: folders.CampaignFolder) -> Iterator[None]:
+    """Raise EnvironmentFaultError if the code inside misses a file because the campaign folder is gone."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if folder.root.exists():
+            raise
+        end = f"`python -m campaign cancel {shlex.quote(f'campaign_dir={folder.root}')}` ends its jobs"
+        raise EnvironmentFaultError(
+            f"the campaign folder {folder.root} is gone: it was moved or removed",
+            f"move the folder back, then run the same command again; or {end}, and the same command with the new "
+            "campaign_dir=… measures the missing runs",
+        ) from error
 
 
 def notices_before_run(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
@@ -337,7 +358,7 @@ def _require_possible(todo: Sequence[PlannedCell], cluster: str) -> None:
         console.say(f"note: the campaign would not start here: {error.message}; hint: {error.hint}")
 
 
-def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
+def _say_how_to_come_back(conduct: Conduct, cluster: str, folder: folders.CampaignFolder) -> None:
     again = "the same command without redo=true" if conduct["redo"] else "the same command"
     if cluster == "slurm":
         where = conduct["campaign_dir"]
@@ -345,5 +366,8 @@ def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
             f"detached; submitted jobs continue. To see them: python -m campaign status --watch {where}, or {again}; "
             f"to end them: python -m campaign cancel {where}"
         )
+    elif folder.is_worker_running():
+        end = f"python -m campaign cancel {folder.root}"
+        console.say(f"the worker of the earlier command continues; {again} waits for it; to end it: {end}")
     else:
         console.say(f"stopped; what was measured is kept, and {again} continues from here")

@@ -35,7 +35,8 @@ def watch_campaign(folder: CampaignFolder, tick_s: float) -> None:
     workers.refresh_until_explained()
     try:
         if workers.open:
-            report_remaining_time(folder, sum(worker.phase == Phase.RUNNING for worker in workers.states.values()))
+            if not any(worker.phase == Phase.RUNNING and worker.wait for worker in workers.states.values()):
+                report_remaining_time(folder, sum(worker.phase == Phase.RUNNING for worker in workers.states.values()))
             fleet.follow_fleet(folder, workers, tick_s)
         elif folder.is_worker_running():
             report_remaining_time(folder, at_once=1)
@@ -115,7 +116,8 @@ def main(argv: list[str]) -> int:
             buckets=options.buckets,
         )
         if counts[CellState.RUNNING]:
-            report_remaining_time(folder, counts[CellState.RUNNING])
+            if all(state["where"] is not None for state in states.values() if state["status"] == CellState.RUNNING):
+                report_remaining_time(folder, counts[CellState.RUNNING])
         else:
             _print_commands_to_continue(
                 folder, campaign, {cell for cell, state in states.items() if state["status"] in _UNFINISHED_STATES}

@@ -37,7 +37,7 @@ class WorkerState:
     """The state of a worker, as its scheduler or the process table reports it."""
 
     phase: Phase
-    wait: Wait | None = None  # the reason why a queued worker waits
+    wait: Wait | None = None  # the reason why a queued worker waits, or that a running job is suspended
     node_or_job: str = ""  # node name or job id; empty if unknown
     end: WorkerEnd | None = None  # how the worker ended; None while it has not ended
 
@@ -51,10 +51,9 @@ def ended_state(batch: Batch, index: int, end: WorkerEnd, where: str = "") -> Wo
         pass
     elif fault := batch.worker_error(index):
         end = {"code": JobEnd.ERROR, "words": fault["message"], "cure": fault["hint"]}
-    elif (
-        end["code"] == JobEnd.LOST and index in batch.cancelled_workers()
-    ):  # Slurm immediately forgets a cancelled job that never started
-        end = {"code": JobEnd.CANCELLED, "by": _CANCEL}
+    elif end["code"] in (JobEnd.LOST, JobEnd.CANCELLED) and index in batch.cancelled_workers():
+        # Without accounting, Slurm immediately forgets a cancelled job that never started: such a job is LOST.
+        end = {**end, "code": JobEnd.CANCELLED, "by": _CANCEL}
     elif end["code"] not in INTERRUPTING and (words := batch.last_log_line(index)):
         end = {**end, "words": words}
     return WorkerState(Phase.ENDED, None, where, end)

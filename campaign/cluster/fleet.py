@@ -19,7 +19,7 @@ from campaign.cluster.progress import Follower, WatchedWorkers, show_until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler, TaskKey
 from campaign.worker.batch import Batch, read_batches
-from jobs.model.codes import JobEnd, Waiting, WorkerEnd, worker_sentence
+from jobs.model.codes import JobEnd, Wait, Waiting, WorkerEnd, worker_sentence
 
 # The pause between two questions to the scheduler: the pause grows while no job changes its state.
 _SHORTEST_S, _LONGEST_S = 3.5, 15.0
@@ -127,12 +127,11 @@ class Fleet:
             if task is None:
                 continue
             if task.live:
-                waits_for = task.waits_for
-                self.states[key] = WorkerState(
-                    Phase.QUEUED if task.queued else Phase.RUNNING,
-                    {"code": Waiting.SCHEDULER, "words": waits_for} if task.queued and waits_for else None,
-                    task.node or task.job_id,
-                )
+                wait: Wait | None = {"code": Waiting.SUSPENDED} if task.suspended else None
+                if task.queued and task.waits_for:
+                    wait = {"code": Waiting.SCHEDULER, "words": task.waits_for}
+                phase = Phase.QUEUED if task.queued else Phase.RUNNING
+                self.states[key] = WorkerState(phase, wait, task.node or task.job_id)
             else:
                 self.open.discard(key)
                 self.states[key] = ended_state(self.batch(key), key[1], task.end(), self.states[key].node_or_job)

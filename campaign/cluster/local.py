@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,17 +59,24 @@ class LocalWorker:
         return WorkerState(Phase.RUNNING) if self.alive() else ended_state(self.batch, 0, {"code": JobEnd.GONE})
 
     def stop(self) -> None:
-        """Ask the worker to record the interruption and to end.
+        """Ask the worker to record the interruption and to end, and wait until it has ended (`stop_process`)."""
+        if self.process is not None and self.alive():
+            stop_process(self.process)
 
-        If the worker or one of its child processes still runs after 10 s, kill that process.
-        """
-        if self.process is None or not self.alive():
-            return
-        family = [self.process, *self.process.children(recursive=True)]
-        self.process.terminate()  # submitit's controller passes SIGTERM on to the worker
-        _, survivors = psutil.wait_procs(family, timeout=_STOP_PATIENCE_S)
-        for process in survivors:
-            process.kill()
+
+def stop_process(process: psutil.Process) -> None:
+    """Ask a worker to record the interruption and to end.
+
+    If the worker or one of its child processes still runs after 10 s, kill that process.
+    """
+    try:
+        family = [process, *process.children(recursive=True)]
+        process.terminate()  # submitit's controller passes SIGTERM on to the worker
+    except psutil.NoSuchProcess:
+        return
+    _, survivors = psutil.wait_procs(family, timeout=_STOP_PATIENCE_S)
+    for survivor in survivors:
+        survivor.kill()
 
 
 def run_campaign_here(todo: Sequence[PlannedCell], request: CampaignCall) -> None:
@@ -150,13 +158,34 @@ def _start_process(executor: Any, work_list: Path) -> psutil.Process | None:
     return None
 
 
+def find_worker(folder: CampaignFolder) -> psutil.Process | None:
+    """Return the process of this user that runs the worker of this folder on this machine, or None.
+
+    submitit starts a worker with the folder of its batch as the last word of the command line. If submitit's controller
+    still runs, return the controller, because it passes signals on to the worker.
+    """
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline", "uids", "create_time"])
+        if (words := process.info["cmdline"])
+        and process.info["uids"].real == os.getuid()
+        and any(word.startswith("submitit.") for word in words)
+        and Path(words[-1]).parent == folder.workers
+    ]
+    return min(found, key=lambda process: process.info["create_time"], default=None)
+
+
 def wait_for_worker(folder: CampaignFolder) -> None:
     """Wait until the worker of an earlier command has ended, because two workers would disturb each other."""
     lock = folder.worker_lock()
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout:
-        console.say("a worker of an earlier command is still running in this folder; waiting until the worker ends …")
+        process = find_worker(folder)
+        console.say(
+            f"a worker of an earlier command{f' (process {process.pid})' if process else ''} is still running in this "
+            f"folder; waiting until it ends …; `python -m campaign cancel {folder.root}` ends the worker"
+        )
         lock.acquire()
     lock.release()
 
@@ -178,7 +207,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows the worker; repeat the command to wait until the worker has ended",
             )
-        unfinished = count_noun(len(follower.cells) - follower.cells_over, "unfinished cell")
+        unfinished = count_noun(len(follower.shares_left()), "unfinished cell")
         raise WorkerLostError(
             f"the worker ended with {unfinished}: {batch.last_log_line(0) or 'its log is empty'}",
             f"the logs of the worker are in {batch.folder}; repeat the command to run the unfinished cells",

@@ -25,7 +25,7 @@ from campaign.cluster.submission import Array
 from campaign.console import count_noun
 from campaign.slurm import client
 from campaign.worker.batch import CampaignCall
-from jobs.model.codes import CellState
+from jobs.model.codes import CellState, Waiting
 from jobs.model.conduct import Cluster
 from jobs.model.settings import Settings
 
@@ -181,15 +181,18 @@ class RemainingTime:
 
     def __init__(self, folder: CampaignFolder) -> None:
         self._folder = folder
-        self._read()
-
-    def _read(self) -> None:
-        self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
+        self._times: RunTimes | None = None  # read at the first call, because plain lines never show the time
+        self._next_s = 0.0
 
     def __call__(self, picture: WorkersPicture) -> float | None:
-        """Return the seconds until all open workers end, or None if no run is recorded or no run remains."""
-        if not self._times.number or time.monotonic() >= self._next_s:
-            self._read()
+        """Return the seconds until all open workers end.
+
+        Return None if no run is recorded, if no run remains, or if a job is suspended for an unknown time.
+        """
+        if any(wait["code"] == Waiting.SUSPENDED for wait in picture.waits):
+            return None
+        if self._times is None or not self._times.number or time.monotonic() >= self._next_s:
+            self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
         times = expect_times(picture.workers, self._times, picture.counts[CellState.RUNNING])
         return times and times.least.seconds
 
@@ -232,7 +235,7 @@ class Packing:
         """Return the packing in one line."""
         cluster = self.request.conduct["cluster"]
         return (
-            f"{count_noun(self.jobs, 'job')} of {cluster['cells_per_job']} cells and at most "
+            f"{count_noun(self.jobs, 'job')} of {count_noun(cluster['cells_per_job'], 'cell')} and at most "
             f"{cluster['timeout_min']} min (about {math.ceil(self.job_s / 60)} min expected): "
             f"{format_two_digits(self.hours)} node-hours at most instead of {format_two_digits(self.hours_before)}"
         )

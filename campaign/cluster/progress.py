@@ -59,7 +59,6 @@ class Follower:
     outcomes: Counter[CellState] = field(default_factory=Counter)  # number of finished cells by verdict
     current: tuple[str, Run] | None = None  # ``(cell id, run)`` of the run that runs now, if any
     waits_for: Wait | None = None
-    cells_over: int = 0
     runs_over: int = 0
     in_turn: bool = False  # whether the cells take turns, so that several cells can be unfinished at the same time
     _reported: Counter[str] = field(default_factory=Counter)  # number of reported runs by cell id
@@ -116,7 +115,7 @@ class Follower:
 
         A worker that makes data has no cell, so the value is False.
         """
-        return 0 < len(self.cells) == self.cells_over
+        return 0 < len(self.cells) == len(self._over)
 
     def read_news(self) -> list[tuple[str, Run]]:
         """Read the records; return ``(cell id, run)`` of each run that ended since the last call."""
@@ -151,7 +150,6 @@ class Follower:
         else:
             self.outcomes[CellState(judged["status"])] += 1
             self._over.add(cell)
-            self.cells_over += 1
             return news
         self._begun.add(cell)
         return news
@@ -185,7 +183,7 @@ class WorkersPicture:
 
     news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
     counts: Counter[CellState]  # number of cells by state
-    waits: list[Wait]  # the reasons of the waiting workers
+    waits: list[Wait]  # the reasons of the waiting and suspended workers
     running: list[tuple[str, Run, str]]  # ``(cell id, run, node or job)`` of each run that runs now
     runs_over: int
     runs_total: int
@@ -213,7 +211,9 @@ class WatchedWorkers:
                     self._closed[key] = follower.count_unfinished(worker)
             counts.update(follower.outcomes)
             counts.update(self._closed[key] if key in self._closed else follower.count_unfinished(worker))
-            if follower.current and worker.phase in (Phase.RUNNING, Phase.UNKNOWN):
+            if worker.phase == Phase.RUNNING and worker.wait:
+                waits.append(worker.wait)
+            elif follower.current and worker.phase in (Phase.RUNNING, Phase.UNKNOWN):
                 running.append((*follower.current, worker.node_or_job))
             elif worker.phase == Phase.RUNNING and follower.waits_for:
                 waits.append(follower.waits_for)

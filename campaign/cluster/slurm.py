@@ -200,7 +200,7 @@ def _cells_in_jobs(planned: Plan, request: CampaignCall, workers: fleet.Fleet, c
     tokens = {cell: workers.batch(key).token for key in workers.open for cell in workers.batch(key).cells[key[1]]}
     entries = [entry for entry in planned.to_do if entry.cell.id in tokens]
     if entries:
-        console.say(f"{count_noun(len(entries), 'cell')} wait or run in jobs of an earlier command; {consequence}")
+        console.say(f"jobs of an earlier command have {count_noun(len(entries), 'cell')}; {consequence}")
         _report_ignored_options(request, [tokens[entry.cell.id] for entry in entries])
     if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier command are assumed to wait or run")

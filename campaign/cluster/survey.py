@@ -128,7 +128,7 @@ def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState |
     is_own = batch is None or summary.token == batch.token
     status = conclude_cell_state(summary.state, worker, is_own=is_own, is_next=is_next)
     reason, end = summary.reason, None
-    runs_now = worker is not None and worker.phase == Phase.RUNNING
+    runs_now = worker is not None and worker.phase == Phase.RUNNING and not worker.wait
     if worker and worker.end and status != summary.state:
         end = worker.end
         reason = worker_sentence(end)

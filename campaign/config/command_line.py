@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign.errors import UsageError
+from jobs.model.conduct import SBATCH_TEXTS
 from jobs.parser import END_OF_FLAGS, nearest_hint
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "measure", "size")
@@ -54,19 +55,6 @@ _BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 _BEFORE_VALUE = re.compile(r"(\\*)\$\{")
 _BARE = re.compile(r"[^'\"\\${}]+")
 _NOT_RECORDED = ("cluster.", "hydra.")  # prefixes of keys whose values no record contains
-# Keys whose values are texts for sbatch and never lists, so that n[1-4],n7 needs no quotes for Hydra.
-LITERAL_KEYS = (
-    "partition",
-    "account",
-    "qos",
-    "constraint",
-    "pool",
-    "exclude",
-    "dependency",
-    "licenses",
-    "wckey",
-    "comment",
-)
 FLAGS = {*_OWN_FLAGS, "--help", *MULTIRUN, *_HYDRA_FLAGS, *FLAGS_WITH_VALUE}
 
 
@@ -129,7 +117,7 @@ def _quote_literal(override: str) -> str:
     """
     key, _, value = override.partition("=")
     node, _, name = key.partition(".")
-    is_literal = node in ("cluster", "site") and name in LITERAL_KEYS
+    is_literal = node in ("cluster", "site") and name in SBATCH_TEXTS
     return f"{key}='{value}'" if is_literal and value != "null" and _BARE.fullmatch(value) else override
 
 

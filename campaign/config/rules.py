@@ -18,7 +18,7 @@ from campaign.errors import RefusalsError, UsageError
 from jobs import steps
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.judging import intervals
-from jobs.model.conduct import Flat, Point
+from jobs.model.conduct import SBATCH_TEXTS, Flat, Point
 from jobs.model.declared import declared_settings
 from jobs.model.settings import flat_items
 from jobs.parser import nearest_hint
@@ -54,13 +54,12 @@ _LEGAL_TEXTS = {
     "wckey": _LIST,
     "comment": _REMARK,
 }
-_JOB_OPTIONS = [name for name in _LEGAL_TEXTS if name != "license"]  # `license` is a setting of a storage, not of a job
 _MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
 _OPTION = re.compile(r"[a-z][a-z-]*")
 _EXPANDED_BY_SBATCH = re.compile(r"[%\\'\"\r\n]")  # characters that sbatch interprets in file names
 
 # Options of sbatch that have their own key in the configuration. Below: options that the campaign itself sets.
-_HAS_A_KEY = {name: f"cluster.{name}" for name in (*_JOB_OPTIONS, "exclusive")} | {
+_HAS_A_KEY = {name: f"cluster.{name}" for name in (*SBATCH_TEXTS, "exclusive")} | {
     "nodelist": "cluster.pool",
     "time": "cluster.timeout_min",
     "mem": "cluster.mem_gb",

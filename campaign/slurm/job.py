@@ -142,5 +142,5 @@ def requeue_or_explain(cluster: Cluster, fault: Path, reason: str | None = None)
         message, hint = f"{reason}; the job was started {times}", "repeat the command to run the missing runs"
     if may_requeue:
         message += ", and Slurm did not take the job back into its queue"
-        hint = f"repeat the command to run the missing runs; {hint}"
+        hint = hint if reason else f"repeat the command to run the missing runs; {hint}"
     write_json(fault, {"message": message, "hint": hint})

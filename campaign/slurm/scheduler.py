@@ -88,6 +88,11 @@ class Task:
         return self.state in _QUEUED
 
     @property
+    def suspended(self) -> bool:
+        """Return whether somebody or Slurm has stopped the running task until it is resumed."""
+        return self.state == "SUSPENDED"
+
+    @property
     def waits_for(self) -> str:
         """Return Slurm's reason why the task waits; if the task can never start, add the cure."""
         cure = _REASONS_FOR_EVER.get(self.reason, _ASK_FOR_LESS if _OVER_A_LIMIT.fullmatch(self.reason) else "")

@@ -8,7 +8,6 @@ process (`campaign.worker.runner`). A worker can be started by hand::
 
 from __future__ import annotations
 
-import errno
 import signal
 import sys
 from collections.abc import Generator, Mapping, Sequence
@@ -26,7 +25,7 @@ from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.storage.roots import path_on_rank
 from campaign.worker import runner, session
-from campaign.worker.batch import WorkerFault, read_file
+from campaign.worker.batch import describe_fault, read_file
 from campaign.worker.ranks import Leader, RankLostError, follow_first_rank, rank_here
 from campaign.worker.runner import Template, modules_to_preload
 from campaign.worker.session import Disturbance, WorkerStoppedError, raise_on_signals
@@ -329,7 +328,7 @@ def main(work_list: str) -> int:
             return _STOPPED_EXIT
         except (CampaignError, OSError) as error:
             with suppress(OSError):  # the folder was removed, or its disk is full
-                write_json(fault, _fault_of(error))
+                write_json(fault, describe_fault(error))
             raise
         finally:
             if leader:
@@ -355,17 +354,6 @@ def _make_leader(path: Path, work: WorkList, template: Template) -> Leader | Non
     """Return the leader of the other ranks of a job, or None for a job on a single node."""
     nodes = work["cells"][0]["settings"].get("nodes", 1) if work["cluster"] == "slurm" and work["cells"] else 1
     return Leader(template, path, nodes, work["conduct"]["ranks_timeout_s"]) if nodes > 1 else None
-
-
-def _fault_of(error: CampaignError | OSError) -> WorkerFault:
-    """Return the content of the error file for an error that stops the worker."""
-    if isinstance(error, CampaignError):
-        fault: WorkerFault = {"message": error.message, "hint": error.hint}
-        return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
-    hint = "correct this error; `python -m campaign doctor` checks the folders on a node"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space, then repeat the command"
-    return {"message": f"the worker cannot continue: {error}", "hint": hint}
 
 
 if __name__ == "__main__":

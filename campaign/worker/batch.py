@@ -15,6 +15,7 @@ Later commands find a batch by its folder, and need no job id.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,20 +25,21 @@ from typing import NotRequired, TypedDict, TypeVar
 
 from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError
 from campaign.storage import checkpoint_targets
 from campaign.worker.runner import last_lines
 from jobs.model import reading
 from jobs.model.codes import WorkerEnd
-from jobs.model.conduct import Conduct
+from jobs.model.conduct import SBATCH_TEXTS, Conduct
 from jobs.model.record import SITE_LIMIT_NAMES, Data
 from jobs.model.work import ListedItem, WorkList
 from jobs.system.files import write_json
 
 _FILE = "batch.json"
 _ENDED, _CANCELLED = "ended.json", "cancelled.json"
-# Lines that Slurm writes at the end of a log, after the line with the cause of a failure.
-_SLURM_LINES = re.compile(r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*")
+# Lines that Slurm writes at the end of a log, after the line with the cause of a failure. A line like
+# "srun: error: n1: task 0: Killed" is itself the cause: a killed worker writes nothing.
+_SLURM_LINES = re.compile(r"srun: (error: \S+ tasks? \S+ Exited|(Force )?Terminat)|slurmstepd\S*: (error: )?\*\*\*")
 _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
@@ -48,6 +50,17 @@ class WorkerFault(TypedDict):
     message: str
     hint: str
     not_quiet: NotRequired[bool]  # whether other programs disturbed the runs, so that another try may succeed
+
+
+def describe_fault(error: CampaignError | OSError) -> WorkerFault:
+    """Return the content of the error file for an error that stops the worker."""
+    if isinstance(error, CampaignError):
+        fault: WorkerFault = {"message": error.message, "hint": error.hint}
+        return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
+    hint = "correct this error; `python -m campaign doctor` checks the folders on a node"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "free some space, then repeat the command"
+    return {"message": f"the worker cannot continue: {error}", "hint": hint}
 
 
 class _BatchFile(TypedDict):
@@ -166,10 +179,7 @@ def read_file(path: Path, shape: type[_Shape]) -> _Shape:
         ) from error
 
 
-_SLURM_OPTIONS = {
-    *("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses"),
-    *("wckey", "comment", "modules", "prelude", "extra"),
-}
+_SLURM_OPTIONS = {*SBATCH_TEXTS, "modules", "prelude", "extra"}
 
 
 @dataclass(frozen=True)

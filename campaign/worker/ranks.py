@@ -9,7 +9,8 @@ Then the other ranks execute the orders of the first rank until the first rank c
     {"do": "run", "request", "log", "timeout_s"}  ->  {"run", "ended_s"}
     {"do": "stop"}, during a run                      no answer except the answer to the run
     {"do": "lock", "path"}, {"do": "unlock"}      ->  {}
-    {"do": "data", "item"}                        ->  {"data"} or {"error", "hint"}
+    {"do": "data", "item"}                        ->  {"data"}
+    {"error", "hint"}, in place of the answer to "lock" and "data", if the rank could not execute the order
     {"alive"}, every few seconds before an answer to "lock" and "data", because such orders may take long
 
 The meeting file is removed when all ranks have connected, or when the first rank ends. If the first rank was killed,
@@ -36,10 +37,11 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
+from campaign.worker.batch import describe_fault
 from campaign.worker.runner import MARGIN_S, RankOutcome, RanksOfRun, Template, failed_with_another, modules_to_preload
 from jobs.channel import Channel, ClosedError, wait_for_channels
 from jobs.model import reading
-from jobs.model.codes import RunEnd
+from jobs.model.codes import End, RunEnd
 from jobs.model.record import Data
 from jobs.model.results import Run
 from jobs.model.work import ListedItem, RunRequest, WorkList
@@ -160,14 +162,15 @@ class _RankWorker:
         if order["do"] == "unlock":
             self.held_locks.close()
             return {}
-        with self._report_alive():
-            if order["do"] == "lock":
-                self.held_locks.enter_context(locks.acquire_lock(Path(order["path"])))
-                return {}
-            try:
+        try:
+            with self._report_alive():
+                if order["do"] == "lock":
+                    self.held_locks.enter_context(locks.acquire_lock(Path(order["path"])))
+                    return {}
                 return {"data": session.make_missing_data(self._folder, order["item"])["dataset"]}
-            except CampaignError as error:
-                return {"error": error.message, "hint": error.hint}
+        except (CampaignError, OSError) as error:
+            fault = describe_fault(error)
+            return {"error": fault["message"], "hint": fault["hint"]}
 
     @contextmanager
     def _report_alive(self) -> Iterator[None]:
@@ -212,7 +215,6 @@ def set_hub_secret(request: RunRequest, secret: str) -> RunRequest:
 
 
 _GRACE_S = 5.0  # after a rank has failed, the other ranks are stopped after this time
-_STOPPED: Run = {"status": "failed", "end": {"code": RunEnd.RANK_FAILED}}
 
 
 class RankLostError(Exception):
@@ -230,10 +232,15 @@ class _FollowerChannel:
     boot: str
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Send an order and return the answer; raise RankLostError if the rank sends no message for 60 s."""
+        """Send an order and return the answer.
+
+        Raise RankLostError if the rank sends no message for 60 s, and UsageError if the rank cannot execute the order.
+        """
         self.send(order)
         while "alive" in (answer := self.receive(_RANK_LOST_AFTER_S)):
             pass
+        if "error" in answer:
+            raise UsageError(f"rank {self.rank} on {self.node}: {answer['error']}", answer["hint"])
         return answer
 
     def send(self, order: dict[str, Any]) -> None:
@@ -326,25 +333,30 @@ class Leader:
         Raise RankLostError if the connection to a rank is lost, or if a rank does not stop.
         """
         began, outcomes = time.perf_counter(), dict[int, RankOutcome]()
+        stopped: End | None  # how the ranks ended that were stopped
         waiting = {self._template.begin(requests[:1], logs[:1], timeout_s): 0}
         for follower in self._followers:
             request, log = set_hub_secret(requests[follower.rank], ""), str(logs[follower.rank])
             follower.send({"do": "run", "request": request, "log": log, "timeout_s": timeout_s})
             waiting[follower.channel] = follower.rank
-        deadline, is_stopped = began + timeout_s + MARGIN_S, False
+        deadline, stopped = began + timeout_s + MARGIN_S, None
         while waiting:
             ready_channels = wait_for_channels(waiting, deadline - time.perf_counter())
             for channel in ready_channels:
                 rank = waiting.pop(channel)
-                outcomes[rank] = self._outcome(rank, time.perf_counter() - began, is_stopped=is_stopped)
+                outcomes[rank] = self._outcome(rank, time.perf_counter() - began, stopped)
                 patience_s = _GRACE_S if outcomes[rank].run.get("status") == "failed" else MARGIN_S
                 deadline = min(deadline, time.perf_counter() + patience_s)
-            if not ready_channels and is_stopped:
+            if not ready_channels and stopped:
                 lost_ranks = ", ".join(map(str, sorted(waiting.values())))
                 raise RankLostError(f"rank {lost_ranks} is lost: the run does not stop")
             if not ready_channels:
                 self._stop_ranks(waiting.values())
-                deadline, is_stopped = time.perf_counter() + MARGIN_S, True
+                has_failed = any(outcome.run.get("status") == "failed" for outcome in outcomes.values())
+                stopped = (
+                    {"code": RunEnd.RANK_FAILED} if has_failed else {"code": RunEnd.RANK_LATE, "seconds": MARGIN_S}
+                )
+                deadline = time.perf_counter() + MARGIN_S
         for outcome in outcomes.values():
             if "end" in outcome.run and outcome.run["end"]["code"] == RunEnd.RANK_LOST:
                 raise RankLostError(outcome.run["end"]["words"])
@@ -358,23 +370,18 @@ class Leader:
                 with suppress(RankLostError):  # the method `run` will find the closed connection
                     self._followers[rank - 1].send({"do": "stop"})
 
-    def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> RankOutcome:
-        """Return the outcome of a rank's run.
-
-        If `is_stopped` is true, the run was stopped because another rank had failed.
-        """
+    def _outcome(self, rank: int, ended_s: float, stopped: End | None) -> RankOutcome:
+        """Return the outcome of a rank's run; `stopped` is how the run ended if it was stopped, else None."""
         if rank == 0:
             (outcome,) = self._template.outcomes()
-            return outcome._replace(
-                ended_s=ended_s, failed_with_another=outcome.failed_with_another or self._template.was_stopped
-            )
+            run: Run = {**outcome.run, "status": "failed", "end": stopped} if stopped else outcome.run
+            return RankOutcome(run, ended_s, failed_with_another(run))
         try:
             answer = self._followers[rank - 1].receive(HELLO_S)
         except RankLostError as error:
             return RankOutcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
-        if is_stopped:
-            return RankOutcome(_STOPPED, answer["ended_s"], failed_with_another=True)
-        return RankOutcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
+        run = {"status": "failed", "end": stopped} if stopped else answer["run"]
+        return RankOutcome(run, answer["ended_s"], failed_with_another(run))
 
     @contextmanager
     def hold_storages(self, lock: Path) -> Iterator[None]:
@@ -401,8 +408,6 @@ class Leader:
         """
         for follower in self._followers:
             answer = follower.ask({"do": "data", "item": item})
-            if "error" in answer:
-                raise UsageError(f"rank {follower.rank} on {follower.node}: {answer['error']}", answer["hint"])
             if answer["data"].get("checksum") != data.get("checksum"):
                 raise UsageError(
                     f"rank {follower.rank} on {follower.node} has other data than rank 0",

@@ -90,20 +90,22 @@ def _judge_cell(record: Record, terms: Terms) -> None:
     if cost := stopping.profile_cost(record):
         record["profile_cost"] = cost
     needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
-    if len(valid) >= needed:
+    missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
+    is_cut = missing and runs and runs[-1]["status"] != "valid"  # a worker gives up after bad runs
+    if len(valid) >= needed and not is_cut:
         is_given_up = width_check and not width_check["passed"] and len(valid) >= stopping.max_valid_runs(terms)
         record["status"], record["reason"] = "done", width_check["message"] if width_check and is_given_up else None
         return
     failed = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
     bad = [run for run in failed if run["role"] == "measured"] or failed  # warm-up runs count if only they failed
-    missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
-    if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # a worker may give up only after a bad run
+    if not bad or (missing and runs and not is_cut):
         record["status"], why = "unfinished", f"{max(missing, needed - len(valid))} more to be measured"
     else:
         record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
         record["cause"] = Counter(run["cause"] for run in bad).most_common(1)[0][0]
         why = next(str(run["reason"]) for run in bad if run["cause"] == record["cause"])
-    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {why}"
+    lack = f"{stopping.required_runs_missing(record, terms)} missing" if len(valid) >= needed else f"{needed} needed"
+    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {lack}; {why}"
 
 
 def refusal_by_limits(looser: str, spread_max: float) -> tuple[str, str]:

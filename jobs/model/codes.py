@@ -107,6 +107,7 @@ class RunEnd(_CodeWithText):
         "the template process gave no answer for {seconds:g} s beyond run_timeout_s, and was killed",
     )
     RANK_FAILED = "rank_failed", "ended, because another rank had failed"
+    RANK_LATE = "rank_late", "stopped: it had not ended {seconds:g} s after another rank or after run_timeout_s"
     RANKS_PARTED = "ranks_parted"
     RANK_LOST = "rank_lost", "interrupted"
     LARGE_RESULT = "large_result", "its result has {number:,} bytes of JSON, and {limit:,} are allowed"
@@ -177,7 +178,10 @@ def worker_sentence(end: WorkerEnd) -> str:
     details = "".join(text.format(end[key]) for key, text in parts.items() if end.get(key))  # type: ignore[literal-required]
     text = "the worker ended before the cell was complete" if code == JobEnd.GONE else f"Slurm: {code}{details}"
     if code == JobEnd.LOST:
-        text += ": Slurm no longer knows the job (a pending job was cancelled, or the controller lost its state)"
+        text += (
+            ": Slurm no longer knows a job with this working directory (a pending job was cancelled, the controller "
+            "lost its state, or the campaign folder was moved)"
+        )
     return f"{text}; {words}" if words else text
 
 
@@ -194,7 +198,8 @@ class Waiting(_CodeWithText):
         ),
     )
     SCHEDULER = "scheduler", "{words}"
-    SILENT = "silent", "the scheduler does not answer"
+    SILENT = "silent", "the scheduler does not answer, so the job may have another state by now"
+    SUSPENDED = "suspended", "SUSPENDED: Slurm has stopped the job until somebody resumes it"
 
 
 class Wait(TypedDict, total=False):

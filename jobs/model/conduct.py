@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 
 from msgspec import Meta, field
 
-from jobs.model.declared import MISSING, Keys, Setting
+from jobs.model.declared import MISSING, Keys, Setting, declared_settings
 from jobs.model.settings import Count, Node, NodeWithName, Seed, StripeCount, StripeMib
 
 
@@ -424,6 +424,12 @@ class SlurmCluster(NodeWithName):
         Patience,
         Setting("time for which a job waits for free space on a full disk before the record is lost", unit="seconds"),
     ] = 600.0
+
+
+SBATCH_TEXTS = tuple(
+    name for name, each in declared_settings(SlurmCluster).items() if each.scalar is str and name != "name"
+)
+"""Settings of a Slurm cluster whose values are texts for sbatch, not lists: n[1-4],n7 needs no quotes for Hydra."""
 
 
 _NODES = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, float], "profile": NotRequired[Node]}

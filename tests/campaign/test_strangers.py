@@ -16,6 +16,7 @@ from campaign.errors import CampaignError
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
 from jobs.judging.judge import CampaignJudge
+from jobs.model.conduct import SBATCH_TEXTS
 from jobs.terminal import visible
 from tests.campaign.command_line import TINY
 from tests.campaign.work_lists import slurm_conduct, walk, work_list
@@ -160,7 +161,8 @@ def test_other_accelerators_are_always_possible(monkeypatch):
 
 def test_a_secret_of_slurms_words_is_in_no_work_list(cells, folder):
     made, conduct = cells
-    secret = {"partition": "SECRET", "modules": ["SECRET"], "extra": {"comment": "SECRET"}}
+    secret = {**dict.fromkeys(SBATCH_TEXTS, "SECRET"), "modules": ["SECRET"], "prelude": ["SECRET"]}
+    secret["extra"] = {"comment": "SECRET"}
     site = {**conduct["site"], "account": "SECRET"}
 
     work = work_list(folder, made, {**slurm_conduct(conduct, **secret), "site": site}, "slurm")

@@ -24,7 +24,7 @@ from jobs.benchmarks import registry
 from jobs.judging import judge, peaks
 from jobs.model.record import terms_of_conduct
 from jobs.system import files
-from tests.campaign.fake_template import COLD, TERMS, figures, invalid
+from tests.campaign.fake_template import COLD, TERMS, failed, figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import LATER, asked_again, compose, walk, work_list
 
@@ -58,6 +58,22 @@ def asks(folder, fronts):
 def read(folder, conduct):
     verdicts = Verdicts(folder, terms_of_conduct(conduct))
     return [verdicts.read(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
+
+
+@pytest.mark.usefixtures("cpus")
+def test_a_cell_whose_job_gave_up_before_its_last_runs_is_not_done_though_enough_runs_are_valid(folder, fronts, asks):
+    cell, strict, _ = fronts
+    conduct = {**strict, "runs": 11}
+
+    _, many, gave_up = asks(conduct, *[figures()] * 6, failed(), failed())
+    found = cell_states(folder, {"requests": [{"cells": [cell.id]}]})[cell.id]
+    entry, more, whole = asks(conduct, *[figures()] * 6)
+
+    assert (many, gave_up["status"]) == (8, "failed")
+    assert gave_up["reason"].startswith("5 of 7 measured runs valid, 5 missing; killed by signal 9")
+    assert (found["status"], found["reason"]) == ("failed", gave_up["reason"])
+    assert (entry.state, entry.missing, more) == ("failed", 5, 6)
+    assert (whole["status"], whole["reason"]) == ("done", None)
 
 
 @pytest.mark.usefixtures("cpus")

@@ -210,3 +210,25 @@ def test_a_dry_run_says_what_this_machine_lacks(said, tmp_path, monkeypatch):
 
     assert run.main(["--dry-run", "storage.root=/no/such/folder", "cluster=local"]) == 0
     assert "note: the campaign would not start here: storage local: there is no folder /no/such/folder" in said[-1]
+
+
+def test_who_leaves_while_a_worker_of_an_earlier_command_is_at_work_is_told_so(folder, said):
+    with folder.worker_lock():
+        run._say_how_to_come_back({"redo": False}, "local", folder)  # noqa: SLF001 - after Ctrl-C
+
+    assert said[-1].startswith("the worker of the earlier command continues; the same command waits for it")
+    assert f"python -m campaign cancel {folder.root}" in said[-1]
+
+
+@pytest.mark.usefixtures("said", "reports")
+def test_a_folder_that_is_moved_away_from_a_front_is_said_to_be_gone(folder, monkeypatch):
+    def move(*_, **__):
+        folder.root.rename(folder.root.parent / "elsewhere")
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(slurm, "run_campaign_on_slurm", move)
+
+    with pytest.raises(EnvironmentFaultError, match=f"the campaign folder {folder.root} is gone") as caught:
+        run.main([f"campaign_dir={folder.root}", "cluster=slurm"])
+
+    assert f"python -m campaign cancel campaign_dir={folder.root}" in caught.value.hint

@@ -317,3 +317,10 @@ def test_status_and_watch_say_how_long_it_will_take_by_the_records_there_are(
         status.main([*words, str(folder.root)])
 
         assert "6 runs to go, about 3 min expected, from 4 earlier runs" in capsys.readouterr().err
+    programs.answer("squeue", squeue_line(batch, 0, "SUSPENDED", node="n1"))
+    for words in ([], ["--watch"]):  # nobody knows when it goes on
+        status.main([*words, str(folder.root)])
+
+        said = capsys.readouterr()
+        assert "SUSPENDED" in said.out
+        assert "runs to go" not in said.err

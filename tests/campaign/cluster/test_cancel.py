@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -9,8 +11,10 @@ from campaign.cluster.survey import cell_states
 from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import scheduler
 from campaign.worker.batch import read_batches
+from jobs.system.files import write_json
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
+from tests.campaign.work_lists import slurm_conduct, work_list
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +79,38 @@ def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(fo
     fleet.record_ends(folder, workers)
 
     assert {cell: (state["status"], state["reason"]) for cell, state in found.items()} == {
-        "a": ("interrupted", "Slurm: CANCELLED on n1"),
+        "a": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel` on n1"),
         "b": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel`"),
     }
     assert [end["code"] for end in read_batches(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
+
+
+def test_a_worker_on_this_machine_whose_command_is_gone_is_ended(folder, capsys):
+    batch = leave_batch(folder, cluster="local")
+    script = "from signal import *; print(pthread_sigmask(0, [15]), flush=True); print(int(sigwait([15])), flush=True)"
+    words = [sys.executable, "-c", script, "submitit.core._submit", str(batch.folder)]
+    with folder.worker_lock(), subprocess.Popen(words, stdout=subprocess.PIPE) as worker:
+        worker.stdout.readline()
+
+        code = cancelling.main([str(folder.root)])
+        last_word = worker.stdout.read()
+
+    assert (code, last_word) == (0, b"15\n")
+    assert f"ended the worker on this machine (process {worker.pid})" in capsys.readouterr().err
+
+
+def test_of_a_folder_that_was_moved_the_jobs_are_named_by_its_earlier_path(folder, cells, programs, capsys):
+    made = leave_batch(folder)
+    write_json(made.work_list(0), work_list(folder, cells[0], slurm_conduct(cells[1]), "slurm"))
+    programs.answer("squeue", squeue_line(made, 0, "RUNNING"))
+    new = folder.root.rename(folder.root.parent / "new")
+
+    code = cancelling.main([str(new)])
+
+    assert (code, _scancels(programs)) == (1, [])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"no Slurm job has {new} as its folder, but 1 job of {folder.root}" in said
+    assert said.endswith(f"python -m campaign cancel campaign_dir={folder.root}")
 
 
 def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, programs):

@@ -79,8 +79,8 @@ def test_why_a_worker_ended_is_its_own_error_else_the_verb_s_else_slurm_s_with_t
         assert end == {"code": code, "node": "n1"}
     elif fault:
         assert end == {"code": "ERROR", "words": "no TensorFlow", "cure": "install it"}
-    elif cancelled and code == JobEnd.LOST:
-        assert end == {"code": "CANCELLED", "by": "python -m campaign cancel"}
+    elif cancelled and code in (JobEnd.LOST, JobEnd.CANCELLED):
+        assert end == {"code": "CANCELLED", "by": "python -m campaign cancel", "node": "n1"}
     else:
         assert ("its last line" in end.get("words", "")) is (code not in INTERRUPTING)
         assert (end["code"], end["node"]) == (code, "n1")

@@ -11,6 +11,7 @@ import submitit
 
 from campaign import console
 from campaign.cells.cell_plan import PlannedCell
+from campaign.cells.folder import CampaignFolder
 from campaign.cluster import local
 from campaign.cluster.local import LocalWorker, WorkerLostError
 from campaign.cluster.progress import Follower
@@ -45,8 +46,8 @@ def started(batch):
     """A function that starts a process as the worker of the batch; returns both, and its first word."""
     processes = []
 
-    def start(script):
-        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    def start(script, *words):
+        process = subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE, text=True)
         processes.append(process)
         word = process.stdout.readline().strip()
         return LocalWorker(batch, psutil.Process(process.pid)), process, word
@@ -84,6 +85,22 @@ def test_a_worker_that_does_not_end_is_killed_with_all_that_it_started(started, 
 
     assert process.wait(timeout=10) == -signal.SIGKILL
     assert _ends(LocalWorker(batch, child))
+
+
+def test_the_worker_of_an_earlier_command_is_found_by_its_folder_and_named_with_what_ends_it(
+    batch, folder, started, monkeypatch
+):
+    said, held = [], folder.worker_lock()
+    monkeypatch.setattr(local, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(console, "say", lambda text: (said.append(text), held.release()))
+    _, process, _ = started(_POLITE, "submitit.core._submit", str(batch.folder))
+
+    held.acquire()
+    local.wait_for_worker(folder)
+
+    assert f"(process {process.pid})" in said[0]
+    assert f"`python -m campaign cancel {folder.root}` ends the worker" in said[0]
+    assert local.find_worker(CampaignFolder(folder.root.parent)) is None
 
 
 def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, monkeypatch):

@@ -136,6 +136,8 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
         "",
     ]  # it has no run
 
+    suspended = WorkerState("running", {"code": "suspended"})
+    assert eta(watched.take_picture({0: suspended, 1: WorkerState("queued")})) is None
     one_failed = eta(watched.take_picture({0: FAILED, 1: WorkerState("queued")}))
     none_is_left = eta(watched.take_picture({0: FAILED, 1: FAILED}))
     leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
@@ -224,6 +226,18 @@ def test_many_cells_in_jobs_of_an_hour_are_a_few_short_jobs(words, took, sizes, 
     assert (packed.jobs, cluster["cells_per_job"], cluster["timeout_min"]) == (len(sizes), sizes[0], minutes)
     assert packed.job_s == pytest.approx(15 + 6 * took * sizes[0])
     assert (packed.hours, packed.hours_before) == pytest.approx((len(sizes) * minutes / 60, number * before / 60))
+
+
+def test_one_cell_in_a_job_is_one_cell(asked):
+    packed = price.find_cheaper_packing(*asked("seed=0", took=10.0), NOTHING)
+
+    assert str(packed).startswith("1 job of 1 cell and at most")
+
+
+def test_no_record_is_read_until_somebody_asks_for_the_remaining_time(folder, monkeypatch):
+    monkeypatch.setattr(price, "RunTimes", lambda folder: pytest.fail("read too early"))
+
+    price.RemainingTime(folder)
 
 
 @pytest.mark.shows("cluster.pack")

@@ -185,7 +185,7 @@ def test_a_preview_shows_what_would_be_submitted_and_not_what_is_in_a_job(scene,
 
     assert todo == [scene.other]
     assert capsys.readouterr().out.count("sbatch would get") == 1
-    assert "1 cell wait or run in jobs of an earlier command; this command would follow these jobs" in scene.said
+    assert "jobs of an earlier command have 1 cell; this command would follow these jobs" in scene.said
 
 
 def test_a_preview_knows_that_a_job_is_over_and_writes_nothing_down(scene):

@@ -199,6 +199,9 @@ def test_of_an_open_job_the_controller_tells(what, says, told, scene):
     assert state["end"] == (reason if isinstance(reason, dict) else None)
 
 
+SILENCE = "the scheduler does not answer, so the job may have another state by now"
+
+
 @pytest.mark.parametrize(
     ("what", "status"), [("nothing", "queued"), ("running", "running"), ("running before", "queued")]
 )
@@ -207,7 +210,7 @@ def test_a_silent_scheduler_is_told_and_nothing_is_taken_for_lost(what, status, 
     scene.batch()
     scene.slurm(silent=True)
 
-    assert scene.told() == (status, "the scheduler does not answer")
+    assert scene.told() == (status, SILENCE)
 
 
 SITUATIONS = {
@@ -329,3 +332,14 @@ def test_cells_that_are_not_tried_again_are_counted_by_their_reason(cells, folde
     assert (again, [line.partition(" (")[0] for line in lines]) == (
         [], [f"{SAYS}the time limit was reached", "2 cells not tried again: cancelled"],
     )  # fmt: skip
+
+
+def test_a_suspended_job_is_not_taken_for_one_that_measures_now(scene):
+    scene.recorded("running")
+    scene.batch()
+    scene.slurm("SUSPENDED", "None", "n1")
+
+    state = scene.states()[scene.cell.id]
+
+    assert (state["status"], state["where"]) == ("running", None)
+    assert state["reason"].startswith("SUSPENDED: ")

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.config import rules
-from campaign.config.command_line import LITERAL_KEYS
 from campaign.config.tree import CHOICES, NODES, convert_point, convert_value
 from campaign.errors import UsageError
 from campaign.testbed.spec import KINDS as DEVICES
 from campaign.testbed.spec import EmulatedNode, Testbed
-from jobs.model.conduct import ConductKeys, SiteStorage, SlurmCluster
+from jobs.model.conduct import SBATCH_TEXTS, ConductKeys, SiteStorage, SlurmCluster
 from jobs.model.declared import declared_settings
 from jobs.model.settings import Common
 from tests.campaign.work_lists import compose, with_value
@@ -251,7 +250,7 @@ def test_a_number_of_each_node_is_looked_at_where_it_is_composed(words, key):
         convert_point(with_value(point, key, -7))
 
 
-@given(st.sampled_from(LITERAL_KEYS), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
+@given(st.sampled_from(SBATCH_TEXTS), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
 def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, text):
     point = copy.deepcopy(slurm_point)
     point["cluster"][key] = text
@@ -269,7 +268,7 @@ def test_every_text_of_a_job_is_looked_at(slurm_point):
         for kind in (SlurmCluster, SiteStorage)
     )
 
-    assert of_slurm == set(LITERAL_KEYS)
+    assert of_slurm == set(SBATCH_TEXTS)
     assert of_storage == {
         *("root", "license", "node_root"),
         *("endpoint", "bucket", "prefix", "region", "device"),  # looked at where the storage is chosen

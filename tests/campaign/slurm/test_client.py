@@ -252,6 +252,7 @@ REFUSED = ", and Slurm did not take the job back into its queue"
         ((0, 0, "exit 0", None), (f"{REACHED} 1 time", TOO_SHORT)),
         ((0, 0, "exit 0", "rank 1 is lost"), ("rank 1 is lost; the job was started 1 time", AGAIN)),
         ((3, 2, "exit 1", None), (f"{REACHED} 3 times{REFUSED}", f"{AGAIN}; {TOO_SHORT}")),
+        ((3, 2, "exit 1", "rank 1 is lost"), (f"rank 1 is lost; the job was started 3 times{REFUSED}", AGAIN)),
         ((3, 0, "echo JobId=77 Restarts=1", None), None),  # Slurm took it for lost and has begun it again elsewhere
     ],
 )

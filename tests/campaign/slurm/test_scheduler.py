@@ -466,7 +466,7 @@ def test_a_work_folder_may_have_any_name():
         ("OUT_OF_MEMORY", "1:125", "n1", "Slurm: OUT_OF_MEMORY, exit code 1, signal 125 on n1"),
         ("CANCELLED", "0:0", "", "Slurm: CANCELLED"),
         ("TIMEOUT", "", "n1", "Slurm: TIMEOUT on n1"),
-        ("LOST", "", "", "Slurm: LOST: Slurm no longer knows the job"),
+        ("LOST", "", "", "Slurm: LOST: Slurm no longer knows a job with this working directory"),
     ],
 )
 def test_an_end_is_told_by_its_state_what_the_exit_code_adds_and_the_node(state, code, node, said):

@@ -74,6 +74,10 @@ SRUN = "srun: error: n1: task 0: Exited with exit code 2"
     [
         (["old", MOVED, SRUN], MOVED),
         (["srun: error: n1: task 0: Killed"], "srun: error: n1: task 0: Killed"),
+        (
+            ["old", "srun: error: n1: task 0: Killed", "srun: Force Terminated StepId=70.0"],
+            "srun: error: n1: task 0: Killed",
+        ),
         (["old", "last", "", "slurmstepd: error: *** JOB 70 ON n1 CANCELLED ***"], "last"),
         *((["y", "x" * length], "x" * min(300, length)) for length in (299, 300, 301)),
         ([], None),

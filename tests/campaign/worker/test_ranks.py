@@ -1,6 +1,8 @@
 """The ranks of a job find one another by a file, do what the first one says, and end when it has gone."""
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import socket
@@ -379,3 +381,35 @@ def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it_and_let_go(work
             during = [*held]
 
     assert (during, held) == ([tmp_path / "lock"], [])
+
+
+def test_a_rank_that_cannot_hold_a_lock_or_make_data_says_why_and_is_not_lost(work_list, tmp_path, monkeypatch):
+    def make(folder, item):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ranks.session, "make_missing_data", make)
+    kernels = itertools.cycle(["first", "other"])  # of the follower, then of the first rank
+    monkeypatch.setattr(ranks, "boot_id", lambda: next(kernels))
+    with job_of(work_list, Slow(), Slow()) as leader:
+        leader.wait_for_ranks()
+        with pytest.raises(UsageError, match=r"rank 1 on n7: .*No space left") as no_space:
+            leader.make_data({"id": "x"}, {"checksum": "c"})
+        with pytest.raises(UsageError, match=r"rank 1 on n7: .*gone"), leader.hold_storages(tmp_path / "gone" / "lock"):
+            pass
+
+    assert no_space.value.hint == "free some space, then repeat the command"
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_rank_that_is_stopped_because_it_is_late_does_not_say_that_another_one_failed(
+    late, work_list, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ranks, "MARGIN_S", 0.5)
+    templates = [Slow(lasts_s=SOON_S) if rank == late else Slow(figures()) for rank in range(2)]
+
+    with job_of(work_list, *templates) as leader:
+        leader.wait_for_ranks()
+        outcomes = leader.run([{}] * 2, [tmp_path / "log"] * 2, SOON_S)
+
+    assert outcomes[late].run["end"] == {"code": "rank_late", "seconds": 0.5}
+    assert [each.failed_with_another for each in outcomes] == [False, False]
