@@ -25,6 +25,7 @@ from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage.made_data import missing_data
 from campaign.storage.roots import device_number, require_not_in_memory
+from campaign.storage.unchanged import require_unchanged
 from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
@@ -84,6 +85,10 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{clash[0]}: PATH says where the storage is, and --data where images are", "leave it out")
     sizes = _sizes(data) if data else []
     planned = run.restrict_plan(run.plan_points(_points(path, data, split, len(sizes))), split.only)
+    if not planned.conduct["redo"]:
+        for entry in planned.entries:
+            if recorded := planned.verdicts.read(planned.folder.record(entry.cell.id))[0]:
+                require_unchanged(recorded)
     if choose_cluster([entry.cell for entry in planned.entries], planned.conduct) != "slurm":
         planned = _without_tensorflow(planned)
     words, no_room = _needs(planned, path, sizes)

@@ -21,7 +21,13 @@ from campaign.config.collect import collect_points
 from campaign.console import count_noun
 from campaign.errors import UsageError
 from campaign.stall import stall_answer
-from campaign.stall.measured_program import MeasuredProgram, files_below, find_data, require_unchanged_data, write_list
+from campaign.stall.measured_program import (
+    MeasuredProgram,
+    files_below,
+    find_data,
+    require_unchanged_program,
+    write_list,
+)
 from campaign.stall.stall_answer import ColdWarmComparison
 from campaign.storage.roots import require_not_in_memory
 from jobs.judging import intervals, stopping
@@ -214,7 +220,7 @@ def _campaign(words: Sequence[str], options: argparse.Namespace) -> tuple[Plan, 
     flags = [flag for flag, given in (("--yes", options.yes), ("--dry-run", options.dry_run)) if given]
     plan = run.plan_points(collect_points(words) or ())
     for recorded in () if plan.conduct["redo"] else _records(plan):
-        require_unchanged_data(recorded)
+        require_unchanged_program(recorded)
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
         split = command_line.parse_command_line([*flags, *words])
         return plan, run.run_plan(plan, words, split, lambda _: None, command=options.command)

@@ -19,6 +19,7 @@ from campaign.cli import run
 from campaign.config.command_line import CommandLine
 from campaign.console import count_noun
 from campaign.errors import CampaignError
+from campaign.storage.unchanged import require_unchanged
 from jobs.judging.fed_accelerators import CONTROLS, Outcome, Setup, outcome_of
 from jobs.model import reading
 from jobs.model.codes import ExitCode
@@ -203,6 +204,12 @@ def describe_setup(setup: Setup) -> str:
 
 
 def read_outcome(plan: Plan, entry: PlannedCell) -> Outcome:
-    """Return the outcome of the runs that the record of a cell has so far."""
+    """Return the outcome of the runs that the record of a cell has so far.
+
+    Raises UsageError if the storage has changed since the runs.
+    """
     record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
-    return outcome_of(record["runs"], record.get("looser_checks", ())) if record else Outcome()
+    if not record:
+        return Outcome()
+    require_unchanged(record, redo=False)
+    return outcome_of(record["runs"], record.get("looser_checks", ()))

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from campaign import console
 from campaign.config.command_line import quote_literally
 from campaign.console import count_noun
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from campaign.storage.unchanged import require_unchanged
 from jobs.benchmarks import command, user_program
 from jobs.data import manifest
 from jobs.errors import DatasetError, ProgramError
@@ -188,26 +189,10 @@ def _files_at(path: Path) -> Iterator[Path]:
         raise UsageError(f"--data: {error.message}", error.hint) from error
 
 
-def require_unchanged_data(recorded: Record) -> None:
-    """Raise UsageError if the data or the program of a judged record changed after its runs began."""
+def require_unchanged_program(recorded: Record) -> None:
+    """Raise UsageError if the data, the storage or the program of a judged record changed after its runs began."""
     start_times = [run["started_utc"] for run in recorded["runs"] if run["status"] in ("valid", "invalid")]
-    if start_times and (changed := _changed_data(recorded) or next(_changed_program(recorded, min(start_times)), "")):
-        raise UsageError(
-            f"{recorded['cell']['id']} was measured before {changed} changed",
-            "measure the cell again with redo=true, or keep the old results and use another folder: campaign_dir=…",
-        )
-
-
-def _changed_data(recorded: Record) -> str:
-    requested, data = recorded["cell"]["settings"]["dataset"], recorded["dataset"]
-    with suppress(DatasetError, OSError):  # the run that reads the data will report these errors
-        listed = manifest.scan_folder(
-            Path(requested["path"]), any_kind=True, listed=requested.get("list") and Path(requested["list"])
-        )
-        newest_ns = max(Path(data["path"], file.name).stat().st_ctime_ns for file in listed.files)
-        if listed.checksum != data["checksum"] or newest_ns > data["listed_ns"]:
-            return str(requested["path"])
-    return ""
+    require_unchanged(recorded, _changed_program(recorded, min(start_times)) if start_times else ())
 
 
 def _changed_program(recorded: Record, begun_utc: str) -> Iterator[str]:

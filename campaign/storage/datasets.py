@@ -91,7 +91,7 @@ def _count_own_files(settings: Settings) -> Data | None:
             baseline_files.require_possible(settings, root)
         if "path" not in settings.get("dataset", {}):
             return None
-        path, listed = manifest.manifest_root(Path(settings["dataset"]["path"])), _listed(settings)
+        path, listed = manifest.manifest_root(Path(settings["dataset"]["path"])), list_own_files(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
     return {"files": len(listed.files), "bytes": listed.total_bytes}
 
@@ -222,7 +222,7 @@ def _images(
     if "path" not in dataset:
         path, listed = _made_dataset(dataset, root, stripe_layout(settings["storage"]), progress, processes)
         return path, path, listed
-    path, listed = manifest.manifest_root(Path(dataset["path"])), _listed(settings)
+    path, listed = manifest.manifest_root(Path(dataset["path"])), list_own_files(settings)
     # The campaign never writes into the user's own folder, so the manifest of that folder is in the campaign folder.
     kind = "/any" * registry.benchmark_of(settings).any_kind or dataset.get("hdf5") or ""
     manifest_folder = folder.manifest(f"{dataset['path']}{kind}{dataset.get('list') or ''}")
@@ -241,7 +241,7 @@ def possible_folders(dataset: Node, root: Path, layout: lustre.StripeLayout) -> 
     return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
 
 
-def _listed(settings: Settings) -> manifest.Manifest:
+def list_own_files(settings: Settings) -> manifest.Manifest:
     """Return a manifest of the files in a user's own folder."""
     dataset = settings["dataset"]
     list_file = Path(dataset["list"]) if dataset.get("list") else None
