@@ -16,6 +16,7 @@ from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.slurm.scheduler import Task, TaskKey
 from campaign.worker.batch import Batch, last_workers, read_batches
+from jobs.system.files import resolve_links
 
 _IDS_A_CALL = 200  # job ids in one call of scancel, because the length of a command line is limited
 _WORDS = "cancel only the jobs of these cells, named by the start of an id or hash; campaign folder (default: results)"
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
     parser = arguments.make_parser("cancel", "Cancel the Slurm jobs of a campaign; remove nothing.", json=False)
     parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
     cells, root = arguments.split_cells_and_folder(parser.parse_args(argv).words)
-    folder = CampaignFolder(root.resolve())
+    folder = CampaignFolder(resolve_links(root))
     batches = [batch for batch in read_batches(folder) if batch.cluster == "slurm"]
     only = _find_workers(folder, batches, cells)
     jobs, left = cancel_jobs(folder, only) if batches or client.has_cluster() else ([], [])

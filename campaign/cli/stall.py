@@ -25,6 +25,7 @@ from campaign.stall.measured_program import MeasuredProgram, files_below, find_d
 from campaign.stall.stall_answer import ColdWarmComparison
 from jobs.judging import intervals, stopping
 from jobs.model.record import Record
+from jobs.system.files import resolve_links
 
 _ABOUT = (
     "Run a program alternately with its data on the storage only (cold) and in the page cache (warm), and print how"
@@ -152,7 +153,7 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def _place(text: str) -> Path:
     if text.strip():
-        return Path(text).expanduser().resolve()
+        return resolve_links(text)
     raise argparse.ArgumentTypeError("an empty text names no folder and no file")
 
 

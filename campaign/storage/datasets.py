@@ -14,7 +14,7 @@ from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.config.rules_of_data_and_storage import check_enough_data
 from campaign.console import Progress
-from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.errors import EnvironmentFaultError, UsageError, environment_fault
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import device_number, is_ours, own_folder, own_path, require_folder_on_ranks, storage_root
@@ -184,10 +184,8 @@ def _errors_with_cures(settings: Settings, root: Path) -> Iterator[None]:
         fill = "as root, with the settings of this campaign: python -m campaign testbed fill …"
         raise EnvironmentFaultError(error.message, fill if is_filled else error.hint) from error
     except OSError as error:
-        raise EnvironmentFaultError(
-            f"cannot prepare the data in {root}: {error}",
-            "set storage.root=… to a folder that you may write to",
-        ) from error
+        problem = f"cannot prepare the data in {root}: {error.filename or root}"
+        raise environment_fault(error, problem, "set storage.root=… to a folder that you may write to") from error
 
 
 def _staged(

@@ -8,7 +8,6 @@ process (`campaign.worker.runner`). A worker can be started by hand::
 
 from __future__ import annotations
 
-import errno
 import signal
 import sys
 from collections.abc import Generator, Mapping, Sequence
@@ -21,7 +20,7 @@ from campaign import console
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
-from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, UsageError, environment_fault
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.storage.roots import path_on_rank
@@ -362,10 +361,9 @@ def _fault_of(error: CampaignError | OSError) -> WorkerFault:
     if isinstance(error, CampaignError):
         fault: WorkerFault = {"message": error.message, "hint": error.hint}
         return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
-    hint = "correct this error; `python -m campaign doctor` checks the folders on a node"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space, then repeat the command"
-    return {"message": f"the worker cannot continue: {error}", "hint": hint}
+    cure = "correct this error; `python -m campaign doctor` checks the folders on a node"
+    explained = environment_fault(error, cure=cure)
+    return {"message": f"the worker cannot continue: {explained.message}", "hint": explained.hint}
 
 
 if __name__ == "__main__":

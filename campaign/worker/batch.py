@@ -32,7 +32,7 @@ from jobs.model.codes import WorkerEnd
 from jobs.model.conduct import Conduct
 from jobs.model.record import SITE_LIMIT_NAMES, Data
 from jobs.model.work import ListedItem, WorkList
-from jobs.system.files import write_json
+from jobs.system.files import resolve_links, write_json
 
 _FILE = "batch.json"
 _ENDED, _CANCELLED = "ended.json", "cancelled.json"
@@ -231,7 +231,7 @@ def _listed_item(entry: PlannedCell, position: int, data: Mapping[str, Data | No
         "settings": cell.settings,
         "access": {**cell.access},
         "dataset": data[cell.id],
-        "root": str(Path(root).expanduser().resolve()) if (root := cell.settings["storage"].get("root")) else None,
+        "root": str(resolve_links(root)) if (root := cell.settings["storage"].get("root")) else None,
         "targets": checkpoint_targets.target_roots(cell.settings),
         "position": position,
         "missing": entry.missing,

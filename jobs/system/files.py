@@ -1,7 +1,7 @@
 """Open, read and write files in folders to which other users may write, without following links.
 
 A path that is passed to these functions must not contain a link. So a caller that gets the root of a storage from the
-user resolves the root first (`Path.resolve`). A link in any component below the root is refused, because another user
+user resolves the root first (`resolve_links`). A link in any component below the root is refused, because another user
 may have made the link as a trap (openat(2) with ``O_NOFOLLOW``, one component after the other).
 
 Only regular files are opened: a FIFO would block, and a device is no data. Other users cannot guess the names of
@@ -120,9 +120,21 @@ def is_possible_name_below(name: str) -> bool:
     return False
 
 
+def resolve_links(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path, without links and ``~``, of a path that the user named.
+
+    Raises OSError (``ELOOP``) if links lead back to themselves.
+    """
+    expanded = Path(path).expanduser()
+    try:
+        return expanded.resolve()
+    except RuntimeError as error:  # how Python before 3.13 reports a loop
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
+
+
 def resolve_user_path(path: str | os.PathLike[str]) -> Path:
     """Resolve the links in the folders of a path that the user named; the last component may still be a link."""
-    return Path(path).parent.resolve() / Path(path).name
+    return resolve_links(Path(path).parent) / Path(path).name
 
 
 def read_file(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
