@@ -399,6 +399,7 @@ def _readable(folder: Path) -> Iterator[int]:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
+_IN_MB = 10_000_000  # bytes; a smaller number is printed in kB
 _Result = TypeVar("_Result")
 
 
@@ -414,8 +415,13 @@ def error_if_too_large(folder: Path, size: int) -> str:
     return (
         ""
         if size <= free
-        else f"{folder} needs {size / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
+        else f"{folder} needs {format_bytes(size)} more, and its device has {format_bytes(free)} free"
     )
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in MB, or in kB if it is below 10 MB."""
+    return f"{count / 1e6:,.0f} MB" if count >= _IN_MB else f"{count / 1e3:,.0f} kB"
 
 
 def is_full(error: Exception) -> bool:

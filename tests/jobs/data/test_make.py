@@ -267,7 +267,7 @@ def test_an_odd_manifest_is_an_error_that_names_it_with_a_cure(made, change, tol
 def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(Folder, "free_bytes", lambda _: 1_000)
 
-    with pytest.raises(DatasetError, match="has 0 MB free") as caught:
+    with pytest.raises(DatasetError, match="has 1 kB free") as caught:
         make_dataset(tmp_path, SPEC, name="test", processes=1)
 
     assert "free some space" in caught.value.hint

@@ -268,6 +268,7 @@ def test_what_this_user_may_still_write_is_what_is_free(tmp_path, monkeypatch):
     lack = files.error_if_too_large(tmp_path, 17_000_000_000)
     assert lack == f"{tmp_path} needs 17,000 MB more, and its device has 12,288 MB free"
     assert files.error_if_too_large(tmp_path, 3_000_000 * 4096 + 1)
+    assert [files.format_bytes(count) for count in (900, 9_999_000, 10_000_000)] == ["1 kB", "9,999 kB", "10 MB"]
 
 
 @pytest.mark.parametrize(
