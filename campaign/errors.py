@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from jobs.model.codes import ExitCode
 from jobs.parser import exit_code_of
+from jobs.system import files
 
 _AGAIN = "then run the same command again: recorded runs are kept"
 _PRIVATE = "choose a folder that you may use: campaign_dir=…; campaign folders are private to their owner"
@@ -68,14 +69,12 @@ class EnvironmentFaultError(CampaignError):
 def environment_fault(error: OSError, problem: str = "", cure: str = "") -> EnvironmentFaultError:
     """Return an EnvironmentFaultError that explains an OSError.
 
-    `problem` comes before the reason; without it, the path of the error does. `cure` is the hint, unless the
-    disk is full or the path is a loop of links.
+    `problem` comes before the reason; without it, the path of the error does. `cure` is the hint, unless the disk
+    is full or the path is a loop of links.
     """
-    problem = problem or str(error.filename or "")
-    reason = error.strerror or str(error)
     usual = _PRIVATE if error.errno == errno.EACCES else f"fix the problem, {_AGAIN}"
     hint = _CURES.get(error.errno or 0) or cure or usual
-    return EnvironmentFaultError(f"{problem}: {reason}" if problem else reason, hint)
+    return EnvironmentFaultError(f"{problem}: {error.strerror or error}" if problem else files.error_text(error), hint)
 
 
 class NotQuietError(EnvironmentFaultError):

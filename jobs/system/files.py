@@ -424,6 +424,12 @@ def format_bytes(count: int) -> str:
     return f"{count / 1e6:,.0f} MB" if count >= _IN_MB else f"{count / 1e3:,.0f} kB"
 
 
+def error_text(error: OSError) -> str:
+    """Return the path and the reason of an error, without its number."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
 def is_full(error: Exception) -> bool:
     """Return whether an error means that a storage is full. Errors of TensorFlow show this only in their text."""
     return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
