@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterable
 
 from jobs.model.codes import ExitCode
 from jobs.parser import exit_code_of
+from jobs.system import files
+
+_AGAIN = "then run the same command again: recorded runs are kept"
+_PRIVATE = "choose a folder that you may use: campaign_dir=…; campaign folders are private to their owner"
+_CURES = {
+    errno.ENOSPC: f"the disk is full: free some space, {_AGAIN}",
+    errno.EDQUOT: f"your quota is used up: free some space, {_AGAIN}",
+    errno.ELOOP: "remove the link that leads back to itself, or name another path",
+}
 
 
 class CampaignError(Exception):
@@ -56,6 +66,17 @@ class EnvironmentFaultError(CampaignError):
     exit_code = ExitCode.ENVIRONMENT
 
 
+def environment_fault(error: OSError, problem: str = "", cure: str = "") -> EnvironmentFaultError:
+    """Return an EnvironmentFaultError that explains an OSError.
+
+    `problem` comes before the reason; without it, the path of the error does. `cure` is the hint, unless the disk
+    is full or the path is a loop of links.
+    """
+    usual = _PRIVATE if error.errno == errno.EACCES else f"fix the problem, {_AGAIN}"
+    hint = _CURES.get(error.errno or 0) or cure or usual
+    return EnvironmentFaultError(f"{problem}: {error.strerror or error}" if problem else files.error_text(error), hint)
+
+
 class NotQuietError(EnvironmentFaultError):
     """Raised if other programs disturbed the runs for too long; the same command may succeed later."""
 
@@ -82,8 +103,7 @@ def run_to_exit_code(argv: list[str], act: Callable[[list[str]], int]) -> int:
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
         except OSError as error:  # for example a full disk, or a folder that was removed
-            cure = "fix the problem, then run the same command again: recorded runs are kept"
-            return _print_error(EnvironmentFaultError(str(error), cure))
+            return _print_error(environment_fault(error))
         return code
 
     return exit_code_of(act_and_explain)

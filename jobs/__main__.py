@@ -18,6 +18,7 @@ To see the options of one benchmark: python -m jobs BENCHMARK --help
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -33,7 +34,7 @@ from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints.snapshots import store_of
 from jobs.data import manifest
-from jobs.errors import DatasetError, JobError
+from jobs.errors import MORE_FILES, DatasetError, JobError
 from jobs.events.posix_window import MODES
 from jobs.judging.judge import judged_run
 from jobs.model.conduct import Limits
@@ -96,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         complain(error.message, error.hint)
         sys.exit(error.exit_code)
     except OSError as error:
-        complain(str(error), "name a folder on a storage that works")
+        cure = MORE_FILES if error.errno == errno.EMFILE else "name a folder on a storage that works"
+        complain(files.error_text(error), cure)
         sys.exit(2)
     print(json.dumps(metrics, indent=1))
     if metrics["reason"]:

@@ -27,6 +27,7 @@ from jobs.model.codes import ExitCode
 from jobs.parser import ProgramParser, exit_code_of
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
+from jobs.system.files import error_text, resolve_links
 from jobs.terminal import complain, open_streams, visible
 
 __all__ = ["BurstBuffer"]
@@ -44,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     open_streams()
     options = _parsed(argv)
     try:
-        sys.exit(_run(Folder(Path(options.fast).resolve()), store_of(options.slow), options))
+        sys.exit(_run(Folder(resolve_links(options.fast)), store_of(options.slow), options))
     except KeyboardInterrupt:
         os._exit(ExitCode.INTERRUPTED)  # no complete snapshot is lost; incomplete snapshots do not count
     except BrokenPipeError:  # the program that reads the output has ended, for example `head`
         os._exit(ExitCode.READER_ENDED)
     except OSError as error:
         condition = "both folders can be read and written" if error.filename else "standard output can be written"
-        complain(str(error), f"make sure that {condition}")
+        complain(error_text(error), f"make sure that {condition}")
         os._exit(2)  # a normal exit would make Python print the remaining output again
     except JobError as error:
         complain(error.message, error.hint)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+MORE_FILES = "allow more open files: ulimit -n NUMBER"
+"""The cure of the error EMFILE."""
+
 
 class JobError(Exception):
     """An error with a message of one line and a hint that says what the user can do; the hint may be empty."""

@@ -28,7 +28,6 @@ OF_OUR_OWN = {
     "campaign/doctor_node.py": "/sys",
     "campaign/slurm/scheduler.py": "Slurm's log of finished jobs",
     "campaign/staging/cost.py": "files whose reading is timed, as a run reads them",
-    "campaign/storage/locks.py": "/proc and /sys",
     "campaign/testbed/ceph.py": "/proc, and the answers of a gateway of our own",
     "campaign/testbed/serving.py": "/proc, and a loop device of our own",
     "campaign/testbed/spec.py": "its own source",

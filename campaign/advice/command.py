@@ -20,6 +20,7 @@ from campaign.errors import UsageError
 from jobs.model.conduct import ConductKeys, Flat
 from jobs.model.record import Record, RecordedCall
 from jobs.model.settings import EVERY, flat_items
+from jobs.system.files import resolve_links
 
 _BENCHMARK_KEY = "benchmark.name"  # a command with another benchmark has only the settings in _DATA of the cell
 _DATA = ("dataset", "storage")
@@ -68,7 +69,7 @@ def arguments_for(
     if unknown := sorted(wanted.keys() - settings - changes.keys()):
         raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", _WRITE_IT)
     overrides = [_format_override(key, value) for key, value in wanted.items() if composed.get(key) != value]
-    campaign_folder = [] if folder == Path("results").resolve() else [_format_override("campaign_dir", str(folder))]
+    campaign_folder = [] if folder == resolve_links("results") else [_format_override("campaign_dir", str(folder))]
     return [*conduct, *choices, *overrides, *campaign_folder]
 
 

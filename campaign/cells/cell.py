@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 from jobs.benchmarks import registry
@@ -15,6 +14,7 @@ from jobs.model.conduct import Point
 from jobs.model.record import Access
 from jobs.model.settings import Settings, flat_items
 from jobs.objects.address import canonical_address, split_device
+from jobs.system.files import resolve_links
 
 _HASH_DIGITS = 10
 _ADDRESSES = ("storage.endpoint", "checkpoint.slow.root")  # addresses of servers, which can be spelled in several ways
@@ -45,7 +45,7 @@ def make_cell(point: Point) -> Cell:
         paths = {key: settings["dataset"].get(key) for key in ("path", "list")}
         settings["dataset"] = {
             **settings["dataset"],
-            **{key: str(Path(path).expanduser().resolve()) for key, path in paths.items() if isinstance(path, str)},
+            **{key: str(resolve_links(path)) for key, path in paths.items() if isinstance(path, str)},
         }
     access = cast(
         "Access", {key: point["storage"][key] for key in KEYS_OUTSIDE_CELL_ID["storage"] if key in point["storage"]}

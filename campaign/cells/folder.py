@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
-from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, environment_fault
 from jobs.model import reading
 from jobs.model.record import ODD_FIGURES, SCHEMA, Manifest, Record, RecordedCall
 from jobs.system import files, untrusted
@@ -177,7 +177,7 @@ def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     Raises UsageError if the folder has no campaign. Raises EnvironmentFaultError if ``campaign.json`` is damaged,
     cannot be read, or was written by a newer version.
     """
-    folder = CampaignFolder(root.resolve())
+    folder = CampaignFolder(files.resolve_links(root))
     try:
         campaign = reading.read_json(folder.marker, Manifest, SCHEMA)
         if wrong := [utc for request in campaign["requests"] if (utc := request.get("utc")) and not is_utc(utc)]:
@@ -188,8 +188,7 @@ def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
             "name the folder of a campaign, or start a campaign: python -m campaign -m threads=1,2,4,8",
         ) from None
     except OSError as error:
-        cure = "campaign folders are private: only their owner can read them"
-        raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", cure) from error
+        raise environment_fault(error, f"cannot read {folder.marker}") from error
     except untrusted.UntrustedError as error:
         raise EnvironmentFaultError(
             f"{folder.marker} is damaged: {error}", "move it away: the records in the folder do not need campaign.json"
@@ -214,7 +213,7 @@ def resolve_campaign_folder(text: str) -> Path:
             raise EnvironmentFaultError(f"{path} is another user's link", "choose a folder of yours: campaign_dir=…")
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file, not the folder of a campaign", "choose another name: campaign_dir=…")
-    return path.resolve()
+    return files.resolve_links(path)
 
 
 def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
@@ -222,18 +221,21 @@ def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
 
     The folder must belong to this user. A created folder is private (mode 0700).
     """
-    folder = CampaignFolder(root.resolve())
+    folder = CampaignFolder(files.resolve_links(root))
     try:
         if not folder.marker.exists():
             # A folder with records is accepted although campaign.json was moved away: records do not need this file.
-            if folder.root.exists() and any(folder.root.iterdir()) and not folder.records.is_dir():
+            names = {path.name for path in folder.root.iterdir()} if folder.root.exists() else set()
+            # A process that was killed here has left the two empty folders.
+            if names - {folder.records.name, folder.workers.name} and not folder.recorded_cells():
                 raise UsageError(
                     f"{folder.root} has files, but no campaign", "choose an empty or a new folder: campaign_dir=…"
                 )
             return _create(folder)
     except OSError as error:
-        raise EnvironmentFaultError(
-            f"cannot create the campaign folder {folder.root}: {error.strerror}",
+        raise environment_fault(
+            error,
+            f"cannot create the campaign folder {folder.root}",
             "choose a folder that you may write to: campaign_dir=…",
         ) from error
     _require_own(folder)
@@ -241,14 +243,21 @@ def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
 
 
 def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
+    is_new = not folder.root.exists()
     folder.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     if folder.root.stat().st_uid == os.geteuid() and not any(folder.root.iterdir()):
         folder.root.chmod(_PRIVATE)  # an empty folder of this user becomes a private campaign folder
     _require_own(folder)
-    for part in (folder.records, folder.workers):
-        part.mkdir(mode=_PRIVATE, exist_ok=True)
     campaign: Manifest = {"schema": SCHEMA, "tool": TOOL, "requests": []}
-    write_json(folder.marker, campaign)
+    try:
+        for part in (folder.records, folder.workers):
+            part.mkdir(mode=_PRIVATE, exist_ok=True)
+        write_json(folder.marker, campaign)
+    except OSError:
+        for made in (folder.records, folder.workers, *([folder.root] if is_new else [])):
+            with suppress(OSError):  # a folder with files stays
+                made.rmdir()
+        raise
     return folder, campaign
 
 
@@ -286,9 +295,8 @@ def lock_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None
             f"watch it: python -m campaign status --watch {folder.root}; or use another folder: campaign_dir=…",
         ) from None
     except OSError as error:
-        raise EnvironmentFaultError(
-            f"cannot lock {folder.root}: {error.strerror}", "choose a folder that you may write to: campaign_dir=…"
-        ) from error
+        cure = "choose a folder that you may write to: campaign_dir=…"
+        raise environment_fault(error, f"cannot lock {folder.root}", cure) from error
     try:
         write_json(holder, {"pid": os.getpid(), "host": platform.node()})
         yield

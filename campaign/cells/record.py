@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from campaign.cells.cell import Cell
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, environment_fault
 from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.codes import End
@@ -92,8 +92,9 @@ def _read_file(path: Path, *, retry: bool = True) -> Record | None:
             return _read_file(path, retry=False)
         if error.errno == errno.ENOENT:
             return None
-        hint = "repair the file system or the file's mode; the record is not changed"
-        raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
+        cure = "" if error.errno == errno.EACCES else "repair the file system; the record is not changed"
+        fault = environment_fault(error, f"cannot read {path}", cure)
+        raise UnreadableRecordError(fault.message, fault.hint) from error
 
 
 def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:

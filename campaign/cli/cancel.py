@@ -18,6 +18,7 @@ from campaign.slurm import client, scheduler
 from campaign.slurm.scheduler import Task, TaskKey
 from campaign.worker.batch import Batch, last_workers, read_batches, read_file
 from jobs.model.work import WorkList
+from jobs.system.files import resolve_links
 
 _KEPT = "measured runs are kept, and the command that started the campaign continues it"
 _IDS_A_CALL = 200  # job ids in one call of scancel, because the length of a command line is limited
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
     parser = arguments.make_parser("cancel", "Cancel the Slurm jobs of a campaign; remove nothing.", json=False)
     parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
     cells, root = arguments.split_cells_and_folder(parser.parse_args(argv).words)
-    folder = CampaignFolder(root.resolve())
+    folder = CampaignFolder(resolve_links(root))
     batches = [batch for batch in read_batches(folder) if batch.cluster == "slurm"]
     only = _find_workers(folder, batches, cells)
     jobs, left = cancel_jobs(folder, only) if batches or client.has_cluster() else ([], [])

@@ -25,6 +25,7 @@ from jobs.model.record import ODD_FIGURES, Data
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkList
 from jobs.parser import nearest_hint
+from jobs.system.files import resolve_links
 
 _ABOUT = """\
 List the folders that campaigns have made: data sets, files of baselines, staged copies, snapshots of interrupted runs.
@@ -52,7 +53,10 @@ def main(argv: list[str]) -> int:
 
     names = [word for word in split.overrides if "=" not in word]
     points = collect_points([*split.config_dir_flags, *(word for word in split.overrides if "=" in word)]) or []
-    folder = CampaignFolder(Path(points[0]["campaign_dir"]).expanduser().resolve())
+    folder = CampaignFolder(resolve_links(points[0]["campaign_dir"]))
+    if options.unused and not (folder.marker.exists() or folder.recorded_cells()):
+        cure = "name the folder of the campaign: campaign_dir=…; or name each folder to remove, without --unused"
+        raise UsageError(f"no campaign in {folder.root}, so no folder would count as used", cure)
     roots, used = _roots_and_folders_in_use(folder)
     things = made_data.made_folders({*_roots_of_points(points), *roots}, used)
     chosen = [_find_by_name(things, name) for name in names] + [
@@ -93,7 +97,7 @@ def _roots_and_folders_in_use(folder: CampaignFolder) -> tuple[set[Path], set[Pa
         recorded, _ = record.read_or_fault(path)
         if recorded:
             used.update(_folders_of_data(recorded["dataset"]))
-            with suppress(*ODD_FIGURES, RuntimeError):  # skip unreadable settings and an unknown home folder
+            with suppress(*ODD_FIGURES, RuntimeError, OSError):  # skip settings that name no folder
                 roots.update(_roots_of_settings(recorded["cell"]["settings"]))
     for path in folder.staging.glob("*.json"):
         with suppress(DatasetError):  # plan.json lies in the same folder and is not a map of copies

@@ -21,6 +21,7 @@ from jobs.model.conduct import Conduct, Point
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of
 from jobs.system.clock import utc_now
+from jobs.system.files import resolve_links
 
 _ABOUT = "Report whether this machine can run a campaign and prove its measurements."
 
@@ -54,7 +55,7 @@ def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -
         needing = registry.benchmarks_with_tensorflow(cell.settings for cell in cells)
         yield from doctor_node.examine_machine(storages, conduct["checks"], needing)
         return
-    folder = CampaignFolder(root.resolve())
+    folder = CampaignFolder(resolve_links(root))
     request = CampaignCall(folder, conduct, "doctor", utc_now(), ())
     yield from doctor_cluster.examine_cluster(
         make_plan(cells, {**conduct, "redo": True}, folder).entries, storages, request

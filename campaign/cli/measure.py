@@ -140,7 +140,7 @@ def _folder(text: str, what: str) -> Path:
             "names no folder" if not text.strip() else "is a file, not a folder" if path.exists() else "is not there"
         )
         raise UsageError(f"{what} {path} {wrong}", "name a folder on the storage that is to be measured")
-    return path.resolve()
+    return files.resolve_links(path)
 
 
 def _points(path: Path, data: Path | None, split: command_line.CommandLine, images: int) -> list[Point]:
@@ -361,7 +361,7 @@ def _rate(row: _Row) -> float:
 
 
 def _help(best: _Row, campaign: Path) -> str:
-    usual = campaign == Path("results").resolve()
+    usual = campaign == files.resolve_links("results")
     more = shlex.join(["python", "-m", "campaign", "show", best.entry.cell.id.rpartition("-")[2]])
     more += "" if usual else f" {shlex.quote(str(campaign))}"
     work = time_use(best.record) if best.record else None

@@ -34,7 +34,7 @@ from jobs.model.conduct import Conduct, Point
 from jobs.model.record import Manifest, RecordedCall, terms_of_conduct
 from jobs.parser import nearest_hint
 from jobs.system.clock import utc_now
-from jobs.system.files import write_json
+from jobs.system.files import resolve_links, write_json
 
 _RECORDS = "*/record.json"
 _SHOWN = 5  # a hint lists at most so many ids of cells
@@ -251,7 +251,7 @@ def _run_and_report(  # noqa: PLR0913 - as `run_plan`
 
 def _folder_word(folder: Path) -> str:
     """Return the campaign folder as an argument for a shell command; empty for the default folder."""
-    return "" if folder == Path("results").resolve() else f" {shlex.quote(str(folder))}"
+    return "" if folder == resolve_links("results") else f" {shlex.quote(str(folder))}"
 
 
 def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:

@@ -43,6 +43,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--test", action="store_true", help="run the test commands; compare prediction and result")
     arguments.add_folder(parser)
     options = parser.parse_intermixed_args(argv)  # a flag may stand between cell and folder
+    if not options.cell.strip():
+        words = shlex.join(["status", "--all", str(options.campaign_dir)])
+        raise UsageError("the name of the cell is empty", f"python -m campaign {words} lists all cells")
     named = Path(options.cell).expanduser()
     if named.is_file():
         return _show_file(named, as_json=options.json, test=options.test)

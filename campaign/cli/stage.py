@@ -16,6 +16,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.parser import nearest_hint, put_verb_first
+from jobs.system.files import resolve_links
 
 if TYPE_CHECKING:
     from campaign.staging.apply_copies import GainOutcome
@@ -75,7 +76,7 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _read_path(text: str) -> Path:
-    return Path(text.removeprefix("campaign_dir=")).expanduser().resolve()
+    return resolve_links(text.removeprefix("campaign_dir="))
 
 
 def _read_size(text: str) -> int:
@@ -115,7 +116,8 @@ def _observe(options: argparse.Namespace) -> tuple[ObservedRuns, Path]:
         if options.data is None:
             why = f"the profile {options.profile} does not say which of its files may be copied"
             raise UsageError(why, "name their folder: --data FOLDER")
-        return observed_runs.observe_profile(options.profile, options.data), options.out or Path("staging").resolve()
+        out = options.out or resolve_links("staging")
+        return observed_runs.observe_profile(options.profile, options.data), out
     if options.data is not None:
         raise UsageError("--data is only for a single profile", "leave it out: a campaign records where its data are")
     folder, campaign = open_existing(options.profile)
@@ -180,7 +182,7 @@ def _lines_on_memory(plan: StagingPlan) -> Iterator[str]:
 
 
 def _folder_of_plan(campaign_dir: Path) -> Path:
-    folder = campaign_dir.resolve()
+    folder = resolve_links(campaign_dir)
     return folder / "staging" if (folder / "staging" / "plan.json").is_file() else folder
 
 

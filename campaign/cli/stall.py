@@ -32,6 +32,7 @@ from campaign.stall.stall_answer import ColdWarmComparison
 from campaign.storage.roots import require_not_in_memory
 from jobs.judging import intervals, stopping
 from jobs.model.record import Record
+from jobs.system.files import resolve_links
 
 _ABOUT = (
     "Run a program alternately with its data on the storage only (cold) and in the page cache (warm), and print how"
@@ -166,7 +167,7 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def _place(text: str) -> Path:
     if text.strip():
-        return Path(text).expanduser().resolve()
+        return resolve_links(text)
     raise argparse.ArgumentTypeError("an empty text names no folder and no file")
 
 

@@ -11,6 +11,7 @@ from campaign.cells.folder import open_existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError, UsageError
+from jobs.system.files import resolve_links
 
 
 def main(argv: list[str]) -> int:
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     if not records:
         raise UsageError(f"{folder.root} has no records", "first measure a campaign: python -m campaign -m threads=1,2")
     # Links are resolved only in the folder that the user names: a copied campaign folder may contain foreign links.
-    logdir = options.out.expanduser().resolve() if options.out else folder.root / "tensorboard"
+    logdir = resolve_links(options.out) if options.out else folder.root / "tensorboard"
     with console.progress() as show:
         faults = write_trials(logdir, folder, records, show)
     faults += [f"{cell}: {why}" for cell, (_, why) in judged.items() if why]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ from jobs.model.settings import Common, ObjectStorage, Storage
 from jobs.objects.address import address_of
 from jobs.parser import nearest_hint
 
+_NEEDS_QUOTES = re.compile(r"[^\w\s\[\](){}'\",:/+.$%*@?|\\-]|[^\x00-\x7f]")
+"""A character that Hydra's grammar allows only between quotes; brackets, quotes and commas are parts of the grammar."""
 TESTBED = "testbed"
 """The name of the Hydra configuration with the settings of a testbed."""
 
@@ -225,7 +228,11 @@ def _explain_unreadable_word(error: OverrideParseException) -> UsageError:
         if Path(word).is_dir():
             return UsageError(f"'{word}' is a folder, and no verb is named", f"python -m campaign status {quote(word)}")
         return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest_hint(word, VERBS))
-    return UsageError(f"cannot read '{word}'", "quote the characters that the shell or Hydra's grammar interprets")
+    key, _, value = word.partition("=")
+    odd = _NEEDS_QUOTES.search(value)
+    cause = f": the character {odd[0]} needs quotes" if odd else ""
+    as_text = quote(f"{key}={quote_for_hydra(value)}")
+    return UsageError(f"cannot read '{word}'{cause}", f"if the value is one plain text, quote it: {as_text}")
 
 
 def _explain_other_error(error: Exception) -> UsageError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from campaign.errors import UsageError, raise_if_refused
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.errors import FolderError
 from jobs.model.conduct import Flat
 from jobs.objects.address import address_without_secrets, is_endpoint, is_prefix, is_region, storage_of
+from jobs.system.files import resolve_links
 
 STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # keys of the storages that snapshots are saved to
 _RANK = "{rank}"
@@ -145,7 +145,7 @@ def check_checkpoint_target(values: Flat) -> None:
         _check_bucket(key, values)
     if name == "burst_buffer":
         fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
-        if "://" not in slow and Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
+        if "://" not in slow and resolve_links(fast) == resolve_links(slow):
             raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
     if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
         raise UsageError(

@@ -26,7 +26,7 @@ from jobs.model.codes import ExitCode
 from jobs.model.conduct import Point
 from jobs.model.settings import Files, Node
 from jobs.system.cgroup import memory_left_bytes
-from jobs.system.files import write_json
+from jobs.system.files import resolve_links, write_json
 
 LEAST_STEPS, RUN_S = 10, 5.0  # least steps of a run, and least seconds of computing
 _ROOM, _BLOCK_BYTES = 0.8, 4096  # share of the free space that the data may occupy; bytes of a block on the disk
@@ -99,7 +99,7 @@ class Target:
         number, because less space is free after the data were made. A number that does not suffice for one accelerator
         is not stored.
         """
-        folder, own = Path(self.point["storage"]["root"]).expanduser().resolve(), self.point["dataset"]
+        folder, own = resolve_links(self.point["storage"]["root"]), self.point["dataset"]
         samples = self.point["nodes"] * accelerators * self.accelerator["batch"] * self.steps
         wanted = -(-samples // own["samples_per_file"])
         there = next(each for each in (folder, *folder.parents) if each.is_dir())

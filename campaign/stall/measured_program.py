@@ -88,7 +88,7 @@ def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
     """
     console.say("running the program once to find its data")
     with tempfile.TemporaryDirectory(prefix="tfio-files-") as path:
-        folder = Path(path).resolve()
+        folder = files.resolve_links(path)
         _run_with_hooks(settings, folder, limit_s)
         accessed = files_seen.read_files_seen(folder)
     if not accessed.processes:
@@ -132,7 +132,7 @@ def _run_with_hooks(settings: Settings, folder: Path, limit_s: float) -> None:
 
 def select_data_files(read: Iterable[Path], argv: Sequence[str] = ()) -> list[Path]:
     """Return the files that may be data: files that are no code and lie outside system folders and environments."""
-    programs = {Path(word).expanduser().resolve() for word in argv[:1]}
+    programs = {files.resolve_links(word) for word in argv[:1]}
     resolved = {path.resolve() for path in read}
     return sorted(path for path in resolved - programs if path.is_file() and not _is_code_or_system_file(path))
 

@@ -29,12 +29,13 @@ from jobs.objects.address import address_below, address_of, storage_of
 from jobs.objects.client import Client
 from jobs.store.bucket import Bucket
 from jobs.system.device import Mount, mount_of
+from jobs.system.files import resolve_links
 
 
 def target_roots(settings: Settings) -> list[str]:
     """Return the absolute roots of a checkpoint target's storages; a relative root is below the current folder."""
     return [
-        root if "://" in (root := storage["root"]) else str(Path(root).expanduser().resolve())
+        root if "://" in (root := storage["root"]) else str(resolve_links(root))
         for storage in target_storages(settings).values()
     ]
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import cast
 
 from campaign.cells import record
+from campaign.cells.cell import Cell
 from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.config.rules_of_data_and_storage import check_enough_data
 from campaign.console import Progress
-from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.errors import EnvironmentFaultError, UsageError, environment_fault
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import device_number, is_ours, own_folder, own_path, require_folder_on_ranks, storage_root
@@ -50,11 +51,7 @@ def prepare_datasets(
         settings, key = entry.cell.settings, data_key(entry.cell.settings)
         if key not in prepared:
             cores = processes or len(os.sched_getaffinity(0))
-            prepared[key] = (
-                objects.prepare_objects(entry.cell, folder, progress, cores)
-                if settings["storage"].get("kind") == "s3"
-                else _dataset(settings, folder, progress, cores)
-            )
+            prepared[key] = _dataset(entry.cell, folder, progress, cores)
         _check_enough(settings, prepared[key])
         if not redo:
             _check_same_as_before(entry, prepared[key], folder)
@@ -130,10 +127,10 @@ def datasets_for_jobs(
     return dict.fromkeys((entry.cell.id for entry in entries), None) | data
 
 
-def dataset_on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
+def dataset_on_this_node(cell: Cell, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
     """Make or check the data of one cell on this node, which will read the data, and return their description."""
-    data = _dataset(settings, folder, progress, len(os.sched_getaffinity(0)))
-    _check_enough(settings, data)
+    data = _dataset(cell, folder, progress, len(os.sched_getaffinity(0)))
+    _check_enough(cell.settings, data)
     return data
 
 
@@ -142,9 +139,12 @@ def _check_enough(settings: Settings, data: Data) -> None:
         check_enough_data(dict(flat_items(settings)), data["files"])
 
 
-def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    """Make or check the files that one cell reads, or the file of a baseline, and return their description."""
-    storage, own_folder = settings["storage"], settings.get("dataset", {}).get("path")
+def _dataset(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
+    """Make or check the files or objects that one cell reads, and return their description."""
+    settings, storage = cell.settings, cell.settings["storage"]
+    if storage.get("kind") == "s3":
+        return objects.prepare_objects(cell, folder, progress, processes)
+    own_folder = settings.get("dataset", {}).get("path")
     root = storage_root(storage, make=own_folder is None or baseline_files.has_file(settings))
     layout = stripe_layout(storage)
     # A relative root is the default `data` in the current folder, so the user's own files may not be below the root.
@@ -184,10 +184,8 @@ def _errors_with_cures(settings: Settings, root: Path) -> Iterator[None]:
         fill = "as root, with the settings of this campaign: python -m campaign testbed fill …"
         raise EnvironmentFaultError(error.message, fill if is_filled else error.hint) from error
     except OSError as error:
-        raise EnvironmentFaultError(
-            f"cannot prepare the data in {root}: {error}",
-            "set storage.root=… to a folder that you may write to",
-        ) from error
+        problem = f"cannot prepare the data in {root}: {error.filename or root}"
+        raise environment_fault(error, problem, "set storage.root=… to a folder that you may write to") from error
 
 
 def _staged(

@@ -16,8 +16,8 @@ from filelock import FileLock, Timeout
 from campaign.errors import EnvironmentFaultError
 from jobs.model.codes import Wait, Waiting
 from jobs.model.record import Access
-from jobs.system import files
 from jobs.system.device import devices_behind
+from jobs.system.making_lock import lock_holder
 
 # A process waits this long for a lock before it prints a message, and this long between two tries.
 _MESSAGE_AFTER_S, _RETRY_S = 0.5, 0.05
@@ -85,7 +85,7 @@ def acquire_lock(path: Path, report: Callable[[Wait], None] = lambda _: None) ->
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
             return lock.acquire(timeout=_MESSAGE_AFTER_S)
-        report({"code": Waiting.LOCK, "words": str(path), "holder": _holder(path)})
+        report({"code": Waiting.LOCK, "words": str(path), "holder": lock_holder(path)})
         return lock.acquire()
     except OSError as error:
         raise EnvironmentFaultError(
@@ -103,7 +103,7 @@ def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
     try:
         while not _try_lock(file):
             if time.monotonic() >= silent_until:
-                report({"code": Waiting.DEVICE, "words": path.parent.name, "holder": _holder(path)})
+                report({"code": Waiting.DEVICE, "words": path.parent.name, "holder": lock_holder(path)})
                 fcntl.flock(file, fcntl.LOCK_EX)
                 break
             time.sleep(_RETRY_S)
@@ -119,17 +119,6 @@ def _try_lock(file: IO[bytes]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
-
-
-def _holder(path: Path) -> str:
-    """Return a phrase with the process and the user that hold a lock on this machine (proc_locks(5))."""
-    with suppress(OSError, ValueError, IndexError):
-        inode = f":{path.stat().st_ino}"
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5].endswith(inode):
-                return f"process {fields[4]} of {files.user_name(Path('/proc', fields[4]).stat().st_uid)}"
-    return "a process that is not visible here, perhaps on another node"
 
 
 def licence_doubt(proof: LockProof, access: Access) -> str | None:

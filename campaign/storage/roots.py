@@ -47,9 +47,9 @@ def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str,
     gives the root and the name. A missing folder counts as ``local``, because the reader of the folder reports the
     error.
     """
-    folder, own_root = folder.resolve(), "data"
+    folder, own_root = files.resolve_links(folder), "data"
     device = device_number(folder)
-    roots = {name: Path(root).expanduser().resolve() for name, root in site_roots.items()}
+    roots = {name: files.resolve_links(root) for name, root in site_roots.items()}
     roots_on_device = {name: root for name, root in roots.items() if root.is_dir() and device_number(root) == device}
     names_around = [name for name, root in roots_on_device.items() if folder.is_relative_to(root)]
     if names_around:
@@ -68,7 +68,7 @@ def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str,
 
 def device_number(path: Path) -> int:
     """Return the device number of the file system of a path; for a missing path, use the nearest existing parent."""
-    path = path.resolve()
+    path = files.resolve_links(path)
     return next(parent for parent in (path, *path.parents) if parent.exists()).stat().st_dev
 
 
@@ -90,7 +90,7 @@ def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> P
     root = Path(storage["root"]).expanduser()
     try:
         if not root.is_absolute():
-            root = root.resolve()
+            root = files.resolve_links(root)
             if not make and not root.exists():
                 return root
             files.make_folder(root, exist_ok=True, parents=True)

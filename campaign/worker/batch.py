@@ -15,7 +15,6 @@ Later commands find a batch by its folder, and need no job id.
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from typing import NotRequired, TypedDict, TypeVar
 
 from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
-from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError
+from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, environment_fault
 from campaign.storage import checkpoint_targets
 from campaign.worker.runner import last_lines
 from jobs.model import reading
@@ -33,7 +32,7 @@ from jobs.model.codes import WorkerEnd
 from jobs.model.conduct import SBATCH_TEXTS, Conduct
 from jobs.model.record import SITE_LIMIT_NAMES, Data
 from jobs.model.work import ListedItem, WorkList
-from jobs.system.files import write_json
+from jobs.system.files import resolve_links, write_json
 
 _FILE = "batch.json"
 _ENDED, _CANCELLED = "ended.json", "cancelled.json"
@@ -57,10 +56,9 @@ def describe_fault(error: CampaignError | OSError) -> WorkerFault:
     if isinstance(error, CampaignError):
         fault: WorkerFault = {"message": error.message, "hint": error.hint}
         return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
-    hint = "correct this error; `python -m campaign doctor` checks the folders on a node"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space, then repeat the command"
-    return {"message": f"the worker cannot continue: {error}", "hint": hint}
+    cure = "correct this error; `python -m campaign doctor` checks the folders on a node"
+    explained = environment_fault(error, cure=cure)
+    return {"message": f"the worker cannot continue: {explained.message}", "hint": explained.hint}
 
 
 class _BatchFile(TypedDict):
@@ -241,7 +239,7 @@ def _listed_item(entry: PlannedCell, position: int, data: Mapping[str, Data | No
         "settings": cell.settings,
         "access": {**cell.access},
         "dataset": data[cell.id],
-        "root": str(Path(root).expanduser().resolve()) if (root := cell.settings["storage"].get("root")) else None,
+        "root": str(resolve_links(root)) if (root := cell.settings["storage"].get("root")) else None,
         "targets": checkpoint_targets.target_roots(cell.settings),
         "position": position,
         "missing": entry.missing,

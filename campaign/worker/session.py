@@ -36,6 +36,7 @@ from jobs.model.record import Data, Provenance, Record, Session, Submission, ter
 from jobs.model.results import Check, ReasonOfAddedRun, Role, Run
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkItem, WorkList
+from jobs.objects.address import address_of
 from jobs.observe import counters
 from jobs.system.clock import utc_now
 from jobs.system.device import device_of
@@ -147,7 +148,8 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     session can only record the reason why the cell cannot run.
     """
     data: Data = item["dataset"] or {}
-    path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
+    storage = item["settings"]["storage"]
+    path = data.get("disk") or data.get("path") or storage.get("root") or address_of(storage)
     present_provenance = provenance.node_provenance(
         item["settings"], path, item["targets"], data.get("staged", {}).get("root")
     )
@@ -285,7 +287,8 @@ def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progre
 
         settings: Settings = {**item["settings"], "storage": {**item["settings"]["storage"]}}
         settings["storage"] |= {"root": root} if (root := item.get("root")) else {}
-        data = datasets.dataset_on_this_node(settings, folder, progress)
+        cell = Cell(item["id"], item["benchmark"], item["version"], settings, item["access"])
+        data = datasets.dataset_on_this_node(cell, folder, progress)
     return {**item, "dataset": data}
 
 

@@ -15,6 +15,7 @@ which all accelerators are free after the first step.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import multiprocessing
 import os
@@ -26,15 +27,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Self
 
-from jobs.errors import JobError
+from jobs.errors import MORE_FILES, JobError
 from jobs.fork_server import die_with_parent
 from jobs.lazy_imports import np, tf
 from jobs.ranks import this_rank
 from jobs.ranks.rank import Rank
+from jobs.system.files import error_text
 
 _SPIN_S = 0.0002  # last seconds before a deadline, spent in a busy loop because waking up takes about 0.1 ms
 _SWITCH_S = 0.0002  # seconds after which a running Python thread must let another thread run (setswitchinterval)
@@ -134,25 +137,30 @@ class Accelerators:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._meeting = _Meeting(plan.accelerators)
-        context = multiprocessing.get_context("fork")
-        pipes = [context.Pipe() for _ in range(plan.accelerators)]
-        self._pipes = [ours for ours, _ in pipes]
-        self._processes = [
-            context.Process(target=_emulate, args=(plan, index, self._meeting, theirs), daemon=True)
-            for index, (_, theirs) in enumerate(pipes)
-        ]
+        self._pipes: list[Any] = []
+        self._processes: list[ForkProcess] = []
         self.rows: list[dict[str, Any]] = []
         """The metrics of each accelerator, filled by `run`."""
 
     def __enter__(self) -> Self:
-        for process in self._processes:
-            process.start()
         try:
+            for index in range(self.plan.accelerators):
+                self._start(index)
             self._receive()  # waits until every process is ready, so that observers do not count the preparations
-        except AcceleratorError:
+        except (AcceleratorError, OSError):
             self.__exit__()
             raise
         return self
+
+    def _start(self, index: int) -> None:
+        """Start the process of an accelerator; only that process keeps its end of the pipe open."""
+        context = multiprocessing.get_context("fork")
+        pipe, theirs = context.Pipe()
+        with theirs:
+            process = context.Process(target=_emulate, args=(self.plan, index, self._meeting, theirs), daemon=True)
+            process.start()
+        self._pipes.append(pipe)
+        self._processes.append(process)
 
     def __exit__(self, *_: object) -> None:
         for pipe, process in zip(self._pipes, self._processes, strict=True):
@@ -183,10 +191,12 @@ class Accelerators:
         messages = []
         for pipe, process in zip(self._pipes, self._processes, strict=True):
             if pipe in wait([pipe, process.sentinel], seconds):
-                messages.append(pipe.recv())
+                with suppress(EOFError, ConnectionError):  # the process has ended without a message
+                    messages.append(pipe.recv())
         errors = [error for message in messages if (error := message.get("error"))]
         if errors or len(messages) < len(self._pipes):
-            raise AcceleratorError(errors[0] if errors else "the process of an accelerator has ended unexpectedly")
+            message = errors[0] if errors else "the process of an accelerator has ended unexpectedly"
+            raise AcceleratorError(message, MORE_FILES if os.strerror(errno.EMFILE) in message else "")
         return messages
 
 
@@ -306,7 +316,8 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
         pipe.send({})
         row = run_steps(plan, index, meeting, batches)
     except Exception as error:
-        pipe.send({"error": f"accelerator {index}: {error}"})
+        text = error_text(error) if isinstance(error, OSError) else str(error)
+        pipe.send({"error": f"accelerator {index}: {text}"})
         raise
     pipe.send({"accelerator": index, **row, "samples": sum(map(len, own)), "bytes_read": batches.bytes_read})
     pipe.recv()  # wait, because the parent reads this process's counters in /proc before the process may end

@@ -109,7 +109,7 @@ def store_of(word: Store | Path | str) -> Folder | Bucket:
     """Return the store for a path, for the address of a bucket, or for a store itself."""
     if isinstance(word, Folder | Bucket):
         return word
-    return Bucket.at(str(word)) if "://" in str(word) else Folder(Path(str(word)).resolve())
+    return Bucket.at(str(word)) if "://" in str(word) else Folder(files.resolve_links(str(word)))
 
 
 class Snapshots:

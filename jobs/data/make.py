@@ -45,6 +45,7 @@ from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
 from jobs.store.store import Journal, PutResult, Store, StoreEntry, error_if_too_large, mark_as_ours, refuse_foreign
 from jobs.system import files
+from jobs.system.making_lock import acquire_making_lock
 
 Progress = Callable[[int, int], None]
 
@@ -90,7 +91,7 @@ def make_dataset(
             refuse_foreign(store, MARKER_NAME, identity)
             # The lock makes two calls for one folder run one after the other. A bucket needs no lock, because two
             # calls for one bucket put equal bytes.
-            with FileLock(store.root / LOCK_NAME) if isinstance(store, Folder) else nullcontext():
+            with acquire_making_lock(FileLock(store.root / LOCK_NAME)) if isinstance(store, Folder) else nullcontext():
                 manifest = _existing_manifest(store, spec, identity) or _make_missing(
                     store, spec, identity, processes, progress
                 )

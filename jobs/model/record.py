@@ -249,6 +249,12 @@ def contradictions(record: Record) -> Iterator[str]:
     if cell["benchmark"] in _WITH_PIPELINE:
         missing = [name for name in PIPELINE_SETTINGS if settings.get(name) is None]
         yield from (f"cell.settings.{name} is missing, but benchmark={cell['benchmark']} needs it" for name in missing)
+    starts = Counter(
+        (run.get("token"), run["started_utc"])
+        for run in record["runs"]
+        if run["status"] not in ("running", "failed") and run.get("started_utc")
+    )
+    yield from (f"{count} of its runs have the same start, {utc}" for (_, utc), count in starts.items() if count > 1)
     numbers = Counter(run["run"] for run in record["runs"])
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
     for index, run in enumerate(record["runs"]):

@@ -119,7 +119,7 @@ def error_if_too_large(store: Store, size: int) -> str:
     free = store.free_bytes()
     if free is None or size <= free:
         return ""
-    return f"{store} needs {size / 1e6:,.0f} MB more, and has {free / 1e6:,.0f} MB free"
+    return f"{store} needs {files.format_bytes(size)} more, and has {files.format_bytes(free)} free"
 
 
 def refuse_foreign(store: Store, marker_name: str, identity: str) -> bool:

@@ -1,7 +1,7 @@
 """Open, read and write files in folders to which other users may write, without following links.
 
 A path that is passed to these functions must not contain a link. So a caller that gets the root of a storage from the
-user resolves the root first (`Path.resolve`). A link in any component below the root is refused, because another user
+user resolves the root first (`resolve_links`). A link in any component below the root is refused, because another user
 may have made the link as a trap (openat(2) with ``O_NOFOLLOW``, one component after the other).
 
 Only regular files are opened: a FIFO would block, and a device is no data. Other users cannot guess the names of
@@ -120,9 +120,21 @@ def is_possible_name_below(name: str) -> bool:
     return False
 
 
+def resolve_links(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path, without links and ``~``, of a path that the user named.
+
+    Raises OSError (``ELOOP``) if links lead back to themselves.
+    """
+    expanded = Path(path).expanduser()
+    try:
+        return expanded.resolve()
+    except RuntimeError as error:  # how Python before 3.13 reports a loop
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
+
+
 def resolve_user_path(path: str | os.PathLike[str]) -> Path:
     """Resolve the links in the folders of a path that the user named; the last component may still be a link."""
-    return Path(path).parent.resolve() / Path(path).name
+    return resolve_links(Path(path).parent) / Path(path).name
 
 
 def read_file(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
@@ -387,6 +399,7 @@ def _readable(folder: Path) -> Iterator[int]:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
+_IN_MB = 10_000_000  # bytes; a smaller number is printed in kB
 _Result = TypeVar("_Result")
 
 
@@ -402,8 +415,19 @@ def error_if_too_large(folder: Path, size: int) -> str:
     return (
         ""
         if size <= free
-        else f"{folder} needs {size / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
+        else f"{folder} needs {format_bytes(size)} more, and its device has {format_bytes(free)} free"
     )
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in MB, or in kB if it is below 10 MB."""
+    return f"{count / 1e6:,.0f} MB" if count >= _IN_MB else f"{count / 1e3:,.0f} kB"
+
+
+def error_text(error: OSError) -> str:
+    """Return the path and the reason of an error, without its number."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def is_full(error: Exception) -> bool:

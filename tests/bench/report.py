@@ -98,7 +98,8 @@ def run(number: int, images_per_s: float) -> dict[str, object]:
     figures = {"images_per_s": images_per_s, "read_mb_per_s": images_per_s * 0.112, "wall_s": wall_s}
     figures |= {"load_s": wall_s - 0.01, "elapsed_s": wall_s + 0.01}
     role = "measured" if number else "warmup"
-    return {**EXAMPLE["runs"][0], **figures, "run": number, "role": role}
+    started = f"2026-11-21T09:00:{number:02}.000Z"
+    return {**EXAMPLE["runs"][0], **figures, "run": number, "role": role, "started_utc": started}
 
 
 def write(folder: Path, made: dict[str, object]) -> None:

@@ -17,7 +17,8 @@ def leave_record(folder, cell, *runs, token="first", data=None, status="running"
     """
     made = record.make_record(cell, {"token": token, "words": ["threads=1"]}, data or {}, TERMS)
     for run in runs or _RUNS.get(status, ()):
-        record.begin_run(made, "measured", token).update(_raw(run or {}))
+        begun = record.begin_run(made, "measured", token)
+        begun |= {"started_utc": f"2026-11-21T09:00:00.{begun['run']:03}Z", **_raw(run or {})}
     made |= {"status": "running" if status == "running" else "ended", **changed}
     record.write_record(folder.record(cell.id), made)
     return made

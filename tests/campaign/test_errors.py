@@ -10,6 +10,8 @@ from campaign.__main__ import run_guarded
 from jobs.parser import nearest_hint
 
 AGAIN = "\n\nhint: fix the problem, then run the same command again: recorded runs are kept\n"
+FULL = AGAIN.replace("fix the problem", "the disk is full: free some space")
+PRIVATE = "\n\nhint: choose a folder that you may use: campaign_dir=…; campaign folders are private to their owner\n"
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,10 @@ AGAIN = "\n\nhint: fix the problem, then run the same command again: recorded ru
          "error: a; b; c; d\n\nhint: x; y\n"),
         (errors.EnvironmentFaultError("broken", "mend"), 3, "error: broken\n\nhint: mend\n"),
         (errors.SchedulerError("no"), 4, "error: no\n"),
-        (OSError(28, "No space left on device", "/f"), 3, f"error: [Errno 28] No space left on device: '/f'{AGAIN}"),
+        (OSError(5, "Input/output error", "/f"), 3, f"error: /f: Input/output error{AGAIN}"),
+        (OSError("odd"), 3, f"error: odd{AGAIN}"),
+        (OSError(28, "No space left on device", "/f"), 3, f"error: /f: No space left on device{FULL}"),
+        (PermissionError(13, "Permission denied", "/f"), 3, f"error: /f: Permission denied{PRIVATE}"),
         (KeyboardInterrupt(), 130, ""),
         (None, 7, ""),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -250,3 +251,16 @@ def test_what_the_operating_system_refuses_is_told_with_the_file(disk, called):
     assert done.returncode == 2
     assert str(lock) in done.stderr
     assert not (disk / "precious").exists()
+
+
+def test_too_small_a_limit_of_open_files_is_told_with_its_cure(tmp_path):
+    for number in range(3 * 40):
+        (tmp_path / f"{number}.bin").write_bytes(b"x")
+    words = ("feed", tmp_path, "--accelerators", 40, "--batch-size", 1)
+
+    done = by_hand(*words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+
+    assert done.returncode == 2
+    assert "Too many open files" in done.stderr
+    assert done.stderr.endswith("hint: allow more open files: ulimit -n NUMBER\n")
+    assert "[Errno" not in done.stderr.rpartition("error: ")[2]

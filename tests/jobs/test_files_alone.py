@@ -27,6 +27,7 @@ NOT_STORAGES = {
     "system/clock.py": "/proc",
     "system/cgroup.py": "/proc and /sys",
     "system/device.py": "/proc and /sys",
+    "system/making_lock.py": "/proc",
     "system/threads.py": "/proc",
     "system/tunables.py": "/proc and /sys, and a folder of a storage for its attributes",
     "system/untrusted.py": "names and kinds of what lies in a folder; files are opened by files.py",

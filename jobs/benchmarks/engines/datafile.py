@@ -22,6 +22,7 @@ from jobs.store.folder import Folder
 from jobs.store.store import mark_as_ours
 from jobs.system import files, page_cache
 from jobs.system.device import device_of
+from jobs.system.making_lock import acquire_making_lock
 
 FOLDER = "baseline"
 MARKER = ".tfio-baseline"
@@ -86,7 +87,8 @@ def make_data_file(folder: Path, size: int, progress: Callable[[int, int], None]
     path = data_file_path(folder, size)
     with _errors_with_cures(folder):
         if not _is_whole(path, size):
-            with FileLock(folder / LOCK, fallback_to_soft=False):  # a dead process holds no such lock
+            lock = FileLock(folder / LOCK, fallback_to_soft=False)  # a dead process holds no such lock
+            with acquire_making_lock(lock):
                 if not _is_whole(path, size):
                     require_free_space(folder, size)
                     _make(path, size, progress)

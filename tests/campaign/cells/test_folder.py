@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import stat
@@ -7,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from campaign.cells import folder as folders
-from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.errors import EnvironmentFaultError, UsageError, run_to_exit_code
+from tests.campaign.on_disk import leave_record
 from tests.jobs.ranks.strangers import needs_root
 
 
@@ -25,12 +27,14 @@ def test_a_new_folder_is_private_and_marked(mode, tmp_path):
     assert campaign["requests"] == []
 
 
-def test_opening_it_again_keeps_what_is_there(tmp_path):
+def test_opening_it_again_keeps_what_is_there(tmp_path, cells):
     made, campaign = folders.open_or_create(tmp_path / "results")
     campaign["requests"].append({"token": "x", "utc": "", "words": [], "order_seed": 0, "cells": []})
     made.marker.write_text(json.dumps(campaign))
 
     assert folders.open_or_create(tmp_path / "results")[1]["requests"][0]["token"] == "x"
+    leave_record(made, cells[0][0])
+    (made.root / "report.html").touch()
     made.marker.unlink()  # moved away: the campaign goes on
     assert folders.open_or_create(tmp_path / "results")[1]["requests"] == []
 
@@ -55,6 +59,44 @@ def test_somebody_elses_files_are_never_taken_for_a_campaign(tmp_path):
         folders.open_or_create(tmp_path)
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    (tmp_path / "records").mkdir()  # a name that many programs use
+    with pytest.raises(UsageError, match="no campaign"):
+        folders.open_or_create(tmp_path)
+
+
+def test_a_process_that_was_killed_while_it_made_a_folder_does_not_block_the_next_one(folder):
+    folder.marker.unlink()
+
+    assert folders.open_or_create(folder.root)[1]["requests"] == []
+
+
+@pytest.mark.parametrize("mode", [None, 0o755], ids=["new", "empty"])
+def test_a_folder_that_a_full_disk_leaves_half_made_goes_and_the_cure_is_space(mode, tmp_path, monkeypatch):
+    root = tmp_path / "results"
+    if mode:
+        root.mkdir(mode)
+
+    def write(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(folders, "write_json", write)
+
+    with pytest.raises(EnvironmentFaultError, match=r"cannot create the campaign folder .*: No space left") as caught:
+        folders.open_or_create(root)
+
+    assert caught.value.hint.startswith("the disk is full: free some space")
+    assert [*tmp_path.rglob("*")] == ([root] if mode else [])
+
+
+@pytest.mark.parametrize("opened", [folders.open_existing, folders.open_or_create, folders.resolve_campaign_folder])
+def test_a_loop_of_links_is_told_with_its_cure(opened, tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+
+    assert run_to_exit_code([], lambda _: opened(tmp_path / "loop")) == 3
+
+    said = capsys.readouterr().err
+    assert f"error: {tmp_path}/loop: Too many levels of symbolic links" in said
+    assert "hint: remove the link that leads back to itself" in said
 
 
 def _asked_at(utc):

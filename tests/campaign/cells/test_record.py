@@ -157,8 +157,11 @@ def test_what_an_nfs_client_remembers_of_a_record_is_asked_for_anew(number, writ
     assert record.read_or_fault(path) == (None, None)
 
 
-@pytest.mark.parametrize(("number", "times"), [(errno.ESTALE, 2), (errno.EIO, 1), (errno.EACCES, 1)])
-def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(number, times, written, mood):
+@pytest.mark.parametrize(
+    ("number", "times", "cure"),
+    [(errno.ESTALE, 2, "repair the file"), (errno.EIO, 1, "repair the file"), (errno.EACCES, 1, "private")],
+)
+def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(number, times, cure, written, mood):
     mood(number, times)
 
     with pytest.raises(record.UnreadableRecordError, match="cannot read") as caught:
@@ -166,6 +169,7 @@ def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(numbe
 
     assert not isinstance(caught.value, record.DamagedRecordError)
     assert caught.value.exit_code == 3
+    assert cure in caught.value.hint
 
 
 def test_a_record_of_a_node_that_cannot_tell_what_the_data_lie_on_is_read(written, tmp_path):

@@ -19,7 +19,12 @@ _WRONG = {
     "foo.bar=1,2": ("unknown key 'foo'", "legal here"),
     "~threads": ("threads is missing", "threads=…"),
     "threads=abc": ("threads=abc is no whole number", "1 to 1,024"),
-    "threads=[1": ("cannot read 'threads=[1'", "quote"),
+    "threads=[1": ("cannot read 'threads=[1'\n", "quote"),
+    "campaign_dir=/tmp/ünï": (
+        "cannot read 'campaign_dir=/tmp/ünï': the character ü needs quotes",
+        """quote it: 'campaign_dir="/tmp/ünï"'""",
+    ),
+    "storage.root=a=b": ("the character = needs quotes", """quote it: 'storage.root="a=b"'"""),
     "threads=${nothing}": ("threads", "help keys"),
     "cache=lukewarm": ("cache=lukewarm is none of cold, warm, as_is", "did you mean 'warm'?"),
     "site.storages=5": ("site.storages=5 is no mapping", "legal: mapping"),

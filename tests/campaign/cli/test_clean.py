@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -28,8 +29,8 @@ TINY = {"files": 8, "median_bytes": 3000, "sigma": 0.4, "width": 64, "height": 6
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
-    """The root of a storage; campaigns are in the folder above."""
+def root(tmp_path, folder, monkeypatch):
+    """The root of a storage; the folder above has a campaign in `results`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CAMPAIGN_YES", raising=False)
     (tmp_path / "data").mkdir()
@@ -130,6 +131,17 @@ def test_unused_is_what_no_record_reads(dataset, baseline, folder, cells, capsys
     assert [each["used"] for each in _listed(capsys).values()] == [True]
     assert clean.main(["--yes", "--unused"]) == 0
     assert "no folder is unused on these storages" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [(), ("campaign_dir=nowhere",)])
+def test_unused_is_refused_where_no_campaign_could_use_a_folder(words, dataset, folder):
+    shutil.rmtree(folder.root)
+
+    with pytest.raises(UsageError, match=r"no campaign in .*, so no folder would count as used") as refused:
+        clean.main(["--yes", "--unused", *words])
+
+    assert "campaign_dir=…" in refused.value.hint
+    assert dataset.exists()
 
 
 def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):

@@ -130,6 +130,13 @@ def test_of_many_cells_that_a_name_may_mean_ten_are_listed(folder):
     assert caught.value.hint.endswith("micro-0000000009 and 2 more")
 
 
+def test_an_empty_name_of_a_cell_is_told_and_where_the_names_are(folder):
+    with pytest.raises(UsageError, match="the name of the cell is empty") as caught:
+        show.main(["", str(folder.root)])
+
+    assert caught.value.hint == f"python -m campaign status --all {folder.root} lists all cells"
+
+
 def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
     with pytest.raises(UsageError, match="show takes a cell as its first argument") as caught:
         show.main([str(folder.root), "399c"])

@@ -103,7 +103,7 @@ def test_a_baseline_that_is_written_needs_room_and_no_file(prepared, tmp_path, m
 
     assert (data["file"], data["bytes"], said) == (None, 8 * MIB, [])
     assert not list((tmp_path / "data" / "baseline").glob("*.bin"))
-    with pytest.raises(EnvironmentFaultError, match="8 MB more, and its device has 8 MB free"):
+    with pytest.raises(EnvironmentFaultError, match="8,389 kB more, and its device has 8,389 kB free"):
         prepared("benchmark.access=write")
 
 

@@ -1,3 +1,4 @@
+import errno
 import itertools
 import os
 import shutil
@@ -261,6 +262,16 @@ def test_a_cell_begun_here_or_of_which_nothing_was_measured_elsewhere_is_gone_on
     (data,), _ = _prepared(folder, entry())
 
     assert _prepared(folder, _begun(folder, entry(), data, status, **at))[0] == [data]
+
+
+def test_an_error_of_the_file_system_is_told_with_its_path_and_without_its_number(entry, folder, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/data/file")
+
+    monkeypatch.setattr(datasets.make, "make_dataset", fail)
+
+    with pytest.raises(EnvironmentFaultError, match=r"^cannot prepare the data in .*: /data/file: Input/output error$"):
+        _prepared(folder, entry())
 
 
 def test_nothing_is_made_where_a_later_cell_is_refused(entry, folder, tmp_path, point):

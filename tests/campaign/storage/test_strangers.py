@@ -21,19 +21,19 @@ OWN = f"tfio-{files.user_name(os.geteuid())}"
 
 
 @pytest.fixture
-def settings(point, scratch):
-    """The settings of a cell on a small dataset on the scratch file system."""
+def cell(point, scratch):
+    """A cell on a small dataset on the scratch file system."""
     point["dataset"] |= SMALL
     point["batch_size"] = 2
     point["storage"]["root"] = str(scratch)
-    return make_cell(point).settings
+    return make_cell(point)
 
 
 @pytest.fixture
-def theirs(settings, folder, scratch):
+def theirs(cell, folder, scratch):
     """The dataset of the cell, made by another user where it would have been made before."""
     (scratch / "datasets").mkdir()
-    data = datasets.dataset_on_this_node(settings, folder)
+    data = datasets.dataset_on_this_node(cell, folder)
     for path in (scratch / "datasets", *(scratch / "datasets").rglob("*")):
         os.chown(path, 65534, 65534)
     assert data["path"].startswith(str(scratch / "datasets"))
@@ -64,42 +64,42 @@ def test_a_folder_that_another_user_has_taken_is_refused(scratch, stranger, take
     assert "storage.root=" in error.value.hint
 
 
-def test_a_dataset_of_another_user_is_read_where_it_is(settings, folder, theirs):
-    again = datasets.dataset_on_this_node(settings, folder)
+def test_a_dataset_of_another_user_is_read_where_it_is(cell, folder, theirs):
+    again = datasets.dataset_on_this_node(cell, folder)
 
     assert {**again, "listed_ns": 0} == {**theirs, "listed_ns": 0}  # its owner changed
 
 
-def test_a_dataset_of_another_user_that_is_not_whole_is_made_anew_for_us(settings, folder, theirs, scratch, tmp_path):
+def test_a_dataset_of_another_user_that_is_not_whole_is_made_anew_for_us(cell, folder, theirs, scratch, tmp_path):
     image = next((scratch / "datasets").rglob("*.jpg"))
     image.unlink()
     image.symlink_to(tmp_path)
     before = {path: path.lstat().st_mtime_ns for path in (scratch / "datasets").rglob("*")}
 
-    data = datasets.dataset_on_this_node(settings, folder)
+    data = datasets.dataset_on_this_node(cell, folder)
 
     assert data["path"].startswith(str(scratch / OWN / "datasets"))
     assert data["checksum"] == theirs["checksum"]
     assert {path: path.lstat().st_mtime_ns for path in (scratch / "datasets").rglob("*")} == before
 
 
-def test_links_in_the_place_of_our_folders_are_not_followed(settings, folder, scratch, stranger, tmp_path):
+def test_links_in_the_place_of_our_folders_are_not_followed(cell, folder, scratch, stranger, tmp_path):
     (tmp_path / "precious").mkdir()
     stranger(os.symlink, tmp_path / "precious", scratch / "datasets")
     stranger(os.symlink, tmp_path / "precious", scratch / OWN)
 
     with pytest.raises(EnvironmentFaultError, match="link"):
-        datasets.dataset_on_this_node(settings, folder)
+        datasets.dataset_on_this_node(cell, folder)
 
     assert [*(tmp_path / "precious").iterdir()] == []
 
 
-def test_a_root_that_is_a_link_is_the_users_word(settings, folder, tmp_path):
+def test_a_root_that_is_a_link_is_the_users_word(cell, folder, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "disk")
-    settings["storage"]["root"] = str(tmp_path / "root")
+    cell.settings["storage"]["root"] = str(tmp_path / "root")
 
-    data = datasets.dataset_on_this_node(settings, folder)
+    data = datasets.dataset_on_this_node(cell, folder)
 
     assert data["path"].startswith(str(tmp_path / "disk" / "datasets"))
     assert manifest.load_manifest(tmp_path / "disk" / "datasets" / data["path"].rpartition("/")[2])

@@ -10,6 +10,7 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.folder import open_or_create
+from campaign.config.collect import make_cells
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
@@ -17,8 +18,9 @@ from campaign.worker.session import WorkerStoppedError
 from jobs.system import files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import LATER, UTC, asked_again, judged, walk
+from tests.campaign.work_lists import LATER, UTC, asked_again, compose, judged, walk, work_list
 from tests.jobs.durability import watched
+from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.usefixtures("cpus")
 EARLIER = "2026-11-21T08:00:00.000Z"
@@ -199,6 +201,24 @@ def test_data_that_only_the_node_can_make_is_made_there(folder, one, monkeypatch
 
     assert recorded["dataset"]["checksum"] == "made here"
     assert template.asked[0][0]["dataset"] == data["path"]
+
+
+@pytest.mark.parametrize("iterations", [2, 9])
+def test_objects_that_only_a_job_can_make_or_list_are_found_there(iterations, folder, store, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setenv("HOME", str(tmp_path))  # has the lock file of the bucket
+    endpoint = f"storage.endpoint={store.storage['endpoint']}"
+    words = ("storage=s3", endpoint, "storage.bucket=bucket", "dataset=folder", "dataset.path=photos")
+    work = work_list(folder, *make_cells([compose(*words, "batch_size=10", f"iterations={iterations}")]))
+    work["cells"][0] |= {"dataset": None, "root": None}
+
+    _, (recorded,) = walk(folder, work)
+
+    if iterations == 2:
+        assert recorded["status"] == "done"
+        assert (recorded["dataset"]["path"], recorded["dataset"]["files"]) == ("s3://bucket/photos", 20)
+    else:
+        assert recorded["status"] == "failed"
+        assert "the dataset has 20" in recorded["reason"]
 
 
 class TakenOver(FakeTemplate):

@@ -272,19 +272,32 @@ def test_a_campaign_is_known_by_its_first_request(folder, work):
     assert work["campaign_id"] == first.campaign_id == later.campaign_id != other.campaign_id
 
 
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (EnvironmentFaultError("no TensorFlow", "install it"), {"message": "no TensorFlow", "hint": "install it"}),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/f"),
+            {
+                "message": "the worker cannot continue: /f: No space left on device",
+                "hint": "the disk is full: free some space, then run the same command again: recorded runs are kept",
+            },
+        ),
+    ],
+)
 def test_an_error_of_the_whole_worker_is_left_for_the_front_process_and_forgotten_at_the_next_start(
-    job, listed, answers
+    error, fault, job, listed, answers
 ):
     path = listed(job())
-    answers.append(EnvironmentFaultError("no TensorFlow", "install it"))
-    with pytest.raises(EnvironmentFaultError):
+    answers.append(error)
+    with pytest.raises(type(error)):
         worker.main(str(path))
     left = json.loads(path.with_suffix(".error.json").read_text())
     answers.clear()
 
     code = worker.main(str(path))
 
-    assert left == {"message": "no TensorFlow", "hint": "install it"}
+    assert left == fault
     assert code == 0
     assert not path.with_suffix(".error.json").exists()
 

@@ -1,6 +1,8 @@
 """Emulated accelerators: what they read, when their steps end, how their time is divided, and what does not count."""
 
+import errno
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -107,6 +109,47 @@ def test_an_accelerator_that_cannot_read_ends_the_run(emulate, files):
 
     assert run["status"] == "failed"
     assert "00.bin ends at byte 1" in run["log_tail"]
+
+
+def _open_files():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_each_accelerator_takes_three_open_files_of_the_parent():
+    before, batches = _open_files(), [[Sample(Path("x"), 0, 1)]] * 8
+    plan = Plan(8, STEP_S, 1, 0, "raw", from_memory=True, batches=batches)
+
+    accelerators = emulated_accelerators.Accelerators(plan)
+    own = _open_files() - before
+    with accelerators:
+        assert _open_files() - before - own == 3 * 8  # a pipe, and the two of `multiprocessing`
+
+
+def test_an_accelerator_that_may_not_open_more_files_ends_the_run_with_the_cure(files, monkeypatch):
+    def read(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/data/x")
+
+    monkeypatch.setattr(emulated_accelerators, "_read_whole", read)
+    plan = Plan(1, STEP_S, 1, 0, "raw", from_memory=False, batches=[[Sample(min(files.iterdir()), 0, 1)]])
+
+    with (
+        pytest.raises(emulated_accelerators.AcceleratorError, match="accelerator 0: /data/x: Too many open") as caught,
+        emulated_accelerators.Accelerators(plan) as accelerators,
+    ):
+        accelerators.run()
+
+    assert "ulimit -n" in caught.value.hint
+
+
+def test_an_accelerator_that_is_killed_ends_the_run():
+    plan = Plan(2, STEP_S, 1, 0, "raw", from_memory=True, batches=[[Sample(Path("x"), 0, 1)]] * 2)
+    accelerators = emulated_accelerators.Accelerators(plan)
+    accelerators.__enter__()
+    os.kill(accelerators.pids()[1], signal.SIGKILL)
+
+    with pytest.raises(emulated_accelerators.AcceleratorError, match="has ended unexpectedly"):
+        accelerators.run()
+    accelerators.__exit__()
 
 
 def _batches(**changes):

@@ -168,7 +168,7 @@ def test_a_full_storage_is_told_and_nothing_is_left_there(said, stage, staged, f
     with pytest.raises((DatasetError, OSError)) as error:
         stage(root).__enter__()
 
-    assert "MB free" in str(error.value) if said == "beforehand" else error.value.errno == errno.ENOSPC
+    assert "kB free" in str(error.value) if said == "beforehand" else error.value.errno == errno.ENOSPC
     assert files_below(root) == []
 
 

@@ -2,12 +2,14 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -127,6 +129,18 @@ def test_the_number_of_processes_changes_no_byte_and_progress_goes_up_to_the_num
     assert calls == sorted(calls)
     assert calls[-1] == (spec.files, spec.files)
     assert len(calls) > spec.files // 8  # files that are made at a time
+
+
+def test_who_waits_for_a_dataset_that_another_process_makes_is_told(made, monkeypatch, capsys):
+    (made / "manifest.json").unlink()
+    monkeypatch.setattr("jobs.system.making_lock._MESSAGE_AFTER_S", 0.05)
+    theirs = (made / module.LOCK_NAME).open("w")
+    fcntl.flock(theirs, fcntl.LOCK_EX)
+    threading.Timer(0.3, theirs.close).start()
+
+    make_dataset(made, SPEC, name="test", processes=1)
+
+    assert f"waiting for process {os.getpid()} of" in capsys.readouterr().err
 
 
 def test_another_seed_gives_other_bytes_and_another_folder(any_kind, tmp_path):
@@ -267,7 +281,7 @@ def test_an_odd_manifest_is_an_error_that_names_it_with_a_cure(made, change, tol
 def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(Folder, "free_bytes", lambda _: 1_000)
 
-    with pytest.raises(DatasetError, match="has 0 MB free") as caught:
+    with pytest.raises(DatasetError, match="has 1 kB free") as caught:
         make_dataset(tmp_path, SPEC, name="test", processes=1)
 
     assert "free some space" in caught.value.hint

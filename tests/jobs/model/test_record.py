@@ -28,6 +28,7 @@ def test_the_example_of_the_contract_contradicts_nothing():
     ("change", "why"),
     [
         ({"run": 1}, "2 of its runs have the number 1"),
+        ({**RECORD["runs"][1], "run": 9}, "2 of its runs have the same start, 2026-11-21T09:00:0"),
         ({"images_per_s": 1000.0}, "runs[0].images_per_s is 1000, and images / wall_s is 512 / 1.31 (run 0)"),
         ({"images_per_s": 512 / 1.31 * 1.0011}, "runs[0].images_per_s is 391.27"),
         ({"read_mb_per_s": 20.0}, "runs[0].read_mb_per_s is 20, and bytes_read / wall_s is 57.344 / 1.31"),

@@ -249,6 +249,17 @@ def test_the_stamps_of_files_in_folders_are_those_of_regular_ones_that_no_link_l
 NS = SimpleNamespace(f_bavail=3_000_000, f_blocks=9_000_000, f_bfree=5_000_000, f_frsize=4096, f_bsize=1 << 20)
 
 
+def test_a_path_of_the_user_loses_its_links_and_a_loop_of_links_is_an_error_of_the_file_system(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "loop").symlink_to("loop")
+
+    assert files.resolve_links("~/link") == tmp_path / "folder"
+    with pytest.raises(OSError, match="Too many levels of symbolic links") as caught:
+        files.resolve_links(tmp_path / "loop" / "below")
+    assert caught.value.errno == errno.ELOOP
+
+
 def test_what_this_user_may_still_write_is_what_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: NS)
 
@@ -257,6 +268,7 @@ def test_what_this_user_may_still_write_is_what_is_free(tmp_path, monkeypatch):
     lack = files.error_if_too_large(tmp_path, 17_000_000_000)
     assert lack == f"{tmp_path} needs 17,000 MB more, and its device has 12,288 MB free"
     assert files.error_if_too_large(tmp_path, 3_000_000 * 4096 + 1)
+    assert [files.format_bytes(count) for count in (900, 9_999_000, 10_000_000)] == ["1 kB", "9,999 kB", "10 MB"]
 
 
 @pytest.mark.parametrize(
