@@ -286,8 +286,7 @@ def from_memory(run: Run, limits: Limits) -> Check:
     fetched_bytes, read_bytes = run["device_bytes"], run["bytes_read"]
     if fetched_bytes is None:
         return _at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
-    amounts = f"{fetched_bytes / 1e6:.1f} MB came from the device for {read_bytes / 1e6:.1f} MB read"
-    message = f"{amounts} (at most {limits.resident_max:.2%})"
+    message = f"{fetched_bytes / 1e6:.1f} MB came from the device for {read_bytes / 1e6:.1f} MB read"
     return _at_most("from_memory", fetched_bytes / read_bytes if read_bytes else 0.0, limits.resident_max, message)
 
 
@@ -347,9 +346,10 @@ def undelayed(run: Run, limits: Limits) -> Check:
 def unstolen(run: Run, limits: Limits) -> Check:
     """Return the check that the hypervisor took nearly no CPU time from the virtual machine."""
     stolen_s = run["steal_s"]
-    message = f"the hypervisor took {stolen_s:.2f} s of the processors in {run['elapsed_s']:.2f} s"
     share = stolen_s / run["elapsed_s"] if stolen_s > _NEGLIGIBLE_CPU_S else 0.0
-    return _at_most("unstolen", share, limits.stolen_max, message)
+    message = f"the hypervisor took {stolen_s:.2f} s of the processors in {run['elapsed_s']:.2f} s"
+    message = f"{message}: {_cores(share)} cores (at most {limits.stolen_max:g})"
+    return _check("unstolen", share <= limits.stolen_max, share, limits.stolen_max, message)
 
 
 def complete(run: Run, _limits: Limits) -> Check:
@@ -418,15 +418,20 @@ def quiet(run: Run, limits: Limits) -> Check:
     cpu_is_busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > cpu_max
     passed = False if device_is_busy or cpu_is_busy else None if others is None else True
     device_use = (
-        f"{others.message} (at most {limits.other_device_max:.0%})"
+        f"{others.message} (at most {100 * limits.other_device_max:.3g}%)"
         if others
         else "used the device to an unknown extent"
     )
-    cpu_use = f"kept {other_cpu:.2f} cores busy (at most {round(cpu_max, 2):g})"
+    cpu_use = f"kept {_cores(other_cpu)} cores busy (at most {float(_cores(cpu_max)):g})"
     first_use, second_use = (cpu_use, device_use) if cpu_is_busy and not device_is_busy else (device_use, cpu_use)
     observed = {"other_device": others.share if others else None, "other_cpu": other_cpu}
     limit = {"other_device": limits.other_device_max, "other_cpu": cpu_max}
     return _check("quiet", passed, observed, limit, f"others {first_use} and {second_use}")
+
+
+def _cores(number: float) -> str:
+    """Return a number of cores with two decimals; a smaller number has two digits, so that it is not shown as 0."""
+    return f"{number:.2g}" if 0 < number < 0.1 else f"{number:.2f}"  # noqa: PLR2004 - see the docstring
 
 
 def serving_s(run: Run) -> float:
@@ -452,7 +457,7 @@ def on_time(run: Run, _limits: Limits) -> Check:
     rows = run["accelerators"]
     late_share, accelerator = max((row["late_share"], row["accelerator"]) for row in rows)
     gap = max(abs(row["wall_s"] - sum(row[part] for part in run["wall_parts"])) / row["wall_s"] for row in rows)
-    message = f"accelerator {accelerator} ended its steps {late_share:.2%} of a step late (at most {_LATE_MAX:.0%})"
+    message = f"accelerator {accelerator} ended its steps {late_share:.2%} of a step late"
     if gap > _LATE_MAX:
         message = f"the sum of the parts of an accelerator's time differs from the wall time by {gap:.2%}"
     return _at_most("on_time", max(late_share, gap), _LATE_MAX, message)
@@ -514,6 +519,7 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
     )
     message = (
         f"the profile has {profile_bytes / 1e6:.1f} MB of the {read_bytes / 1e6:.1f} MB that the run read"
+        f" (at least {_PROFILED_MIN:.0%})"
         if lacks_data and not profile["dropped"]
         else blind_spot
         or f"{seen_bytes / 1e6:.1f} MB seen of {(kernel_bytes or 0) / 1e6:.1f} MB that the kernel counted"
@@ -530,7 +536,8 @@ def unspoiled(run: Run, _limits: Limits) -> Check:
     """
     faults = {name: count for name, server in run["served"].items() if (count := int(server.get("spoiled", 0)))}
     texts = [f"faults were injected into {count:,} requests of the model of {name}" for name, count in faults.items()]
-    return _at_most("unspoiled", sum(faults.values()), 0, "; ".join(texts) or "no faults were injected")
+    count = sum(faults.values())
+    return _check("unspoiled", not count, count, 0, "; ".join(texts) or "no faults were injected")
 
 
 def _as_expected(rule: str, expectation: Expectation) -> Check:
@@ -575,7 +582,7 @@ def same_conditions(run: Run, first: Conditions | None) -> Check:
     texts = [f"{text} at the end of the run" for text in changes] + [f"{text} in this run" for text in differences]
     count = len(conditions["process"] | conditions["machine"]) + sum(map(len, conditions["storages"].values()))
     message = "; ".join(texts) or f"{count} conditions are equal to the conditions of the first valid run"
-    return _at_most("same_conditions", len(texts), 0, message)
+    return _check("same_conditions", not texts, len(texts), 0, message)
 
 
 def _by_name(conditions: Conditions) -> dict[str, Any]:
@@ -600,4 +607,4 @@ def spread(rates: Sequence[float], limits: Limits) -> Check:
         return _at_most("spread", None, limits.spread_max, message)
     observed = (max(rates) - min(rates)) / statistics.median(rates)
     message = f"(max - min) / median of {len(rates)} measured runs is {observed:.2%} (at most {limits.spread_max:.2%})"
-    return _at_most("spread", observed, limits.spread_max, message)
+    return _check("spread", observed <= limits.spread_max, observed, limits.spread_max, message)

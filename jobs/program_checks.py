@@ -14,13 +14,23 @@ from jobs.model.results import Check, Run
 
 
 def at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    """Return the check of a value that must not exceed `limit`; the check is unverifiable if `observed` is None."""
-    return check_outcome(rule, None if observed is None else observed <= limit, observed, limit, message)
+    """Return the check of a value that must not exceed `limit`; the check is unverifiable if `observed` is None.
+
+    Both numbers are shares; the sentence of a failed check ends with them in percent.
+    """
+    passed = None if observed is None else observed <= limit
+    message = message if passed is not False else f"{message} ({_percent(observed)}, at most {_percent(limit)})"
+    return check_outcome(rule, passed, observed, limit, message)
 
 
 def at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    """Return the check of a value that must reach `limit`; the check is unverifiable if `observed` is None."""
-    return check_outcome(rule, None if observed is None else observed >= limit, observed, limit, message)
+    """Return the check of a value that must reach `limit`; the check is unverifiable if `observed` is None.
+
+    Both numbers are shares; the sentence of a failed check ends with them in percent.
+    """
+    passed = None if observed is None else observed >= limit
+    message = message if passed is not False else f"{message} ({_percent(observed)}, at least {_percent(limit)})"
+    return check_outcome(rule, passed, observed, limit, message)
 
 
 def check_outcome(rule: str, passed: bool | None, observed: Any, limit: Any, message: str) -> Check:  # noqa: FBT001 - a field
@@ -76,7 +86,8 @@ def from_memory(run: Run, limits: Limits) -> Check:
     """
     counts = [count for count in (_fetched(run), run.get("device_read_bytes")) if count is not None]
     if _fetched(run) is None or not run["data_bytes"]:
-        return at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
+        reason = "/proc/self/io is not readable" if run["data_bytes"] else "the files of the data are empty"
+        return at_most("from_memory", None, limits.resident_max, reason)
     fetched_bytes = min(counts)
     message = f"{_mb(fetched_bytes)} of {_mb(run['data_bytes'])} of data came from the device"
     return at_most("from_memory", fetched_bytes / run["data_bytes"], limits.resident_max, message)
@@ -86,7 +97,8 @@ def reads_data(run: Run, _limits: Limits) -> Check:
     """Return the check that a cold run read a noticeable part of its data."""
     fetched_bytes, cached_bytes, data_bytes = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
     if cached_bytes is None or not data_bytes:
-        return at_least("reads_data", None, _READ_MIN, "the pages of the data in memory are unknown")
+        reason = "the pages of the data in memory are unknown" if data_bytes else "the files of the data are empty"
+        return at_least("reads_data", None, _READ_MIN, reason)
     share = cached_bytes / data_bytes
     message = f"{_mb(cached_bytes)} of the {_mb(data_bytes)} of data came into memory"
     if share >= _READ_MIN:
@@ -114,6 +126,10 @@ def unchanged_files(run: Run, _limits: Limits) -> Check:
 
 def _fetched(run: Run) -> int | None:
     return run["device_bytes"]
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.4g}%"
 
 
 def _mb(count: float) -> str:

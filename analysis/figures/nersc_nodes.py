@@ -180,9 +180,10 @@ def _rates(row: Row, run: Row, folder: Path) -> dict[str, float]:
     events = log.events.with_words("kind", "read")
     ranks = frozenset(log.ranks)
     metrics = Definitions(log).metrics(events, ranks)
-    rates = {name: metrics["bytes_per_s"][name] for name in ("union_all", "wall")}
     if metrics["bytes"] is None:
         raise AnalysisError("the log does not say how many bytes were read", "")
+    rates = {"union_all": metrics["bytes_per_s"]["union_all"]}
+    rates["wall"] = metrics["bytes"] / run["wall_s"]  # the logs themselves also contain time before and after the run
     rates["sum_per_rank"] = metrics["bytes"] / metrics["sum_per_rank"]
     rates["published"] = _published(row, metrics)
     return {name: value / 1e6 for name, value in rates.items()}

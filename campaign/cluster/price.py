@@ -42,7 +42,7 @@ class JobCost(NamedTuple):
     node_hours: float
 
 
-class Expectation(NamedTuple):
+class ExpectedCost(NamedTuple):
     """The expected cost of some jobs, calculated from earlier runs."""
 
     least: JobCost
@@ -66,7 +66,7 @@ class Price:
     timeout_min: int
     max_requeues: int
     retries: int
-    expected: Expectation | None
+    expected: ExpectedCost | None
     more_nodes: int = 0  # number of nodes in excess of one node per job
     data_h: float = 0.0  # upper bound of the node-hours of the jobs that make data; such a job uses one node
 
@@ -144,7 +144,7 @@ class RunTimes:
         return self._of_kind_s.get(_kind_of_run(settings), self._of_all_s)
 
 
-def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> Expectation | None:
+def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> ExpectedCost | None:
     """Return the expected cost of the workers' remaining runs, if `at_once` workers run at the same time.
 
     The cost includes the start of jobs that have begun no run. Workers that make data have no runs and add no cost.
@@ -161,7 +161,7 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
         node_seconds = sum(map(math.prod, zip(jobs_s, nodes, strict=True)))
         return JobCost(max(*jobs_s, sum(jobs_s) / at_once), node_seconds / _HOUR_S)
 
-    return Expectation(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
+    return ExpectedCost(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
 
 
 def describe_remaining_runs(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:

@@ -18,6 +18,7 @@ from jobs.model.codes import CAUSED_BY_OTHER_RANK, OUT_OF_TIME, End, RunEnd
 from jobs.model.conduct import Conduct
 from jobs.model.results import Run
 from jobs.model.work import RankRequest, RunRequest, WorkList
+from jobs.ranks import file_of_rank
 from jobs.ranks.hub import Hub, combine_ranks
 from jobs.ranks.peers import new_secret
 from jobs.system import files
@@ -241,11 +242,6 @@ def run_on_ranks(ranks: RanksOfRun, request: RunRequest, log: Path, conduct: Con
     )
     took_s = max(outcome.ended_s for outcome in outcomes)
     return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}
-
-
-def file_of_rank(file: Path, rank: int) -> Path:
-    """Return the path of a rank's own output file; the first rank uses the path `file` itself."""
-    return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
 
 
 def _request_of_rank(request: RunRequest, rank: int, ranks: RanksOfRun, hub: Hub) -> RunRequest:

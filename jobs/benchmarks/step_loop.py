@@ -256,11 +256,7 @@ def open_time_spent(request: RunRequest) -> Iterator[TimeSpent]:
         yield TimeSpent()
         return
     own_rank, first_path, log = ranks.this_rank(), Path(file), None
-    path = (
-        first_path.with_name(f"{first_path.stem}-rank{own_rank.rank}{first_path.suffix}")
-        if own_rank.rank
-        else first_path
-    )
+    path = ranks.file_of_rank(first_path, own_rank.rank)
     with suppress(OSError):
         old_logs = [
             name for name in files.names_in_folder(path.parent) if fnmatchcase(name, f"{escape(path.name)}.*.timelog")

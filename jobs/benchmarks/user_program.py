@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
@@ -22,7 +23,8 @@ _OWN_VARIABLES = ("PYTHONSAFEPATH",)  # variables for the processes of this proj
 _STDERR = 2
 _CHUNK = 1 << 16
 _KEPT_BYTES = 1 << 26  # bytes at the end of the output in which `benchmark.metric` is searched
-_LINE_BYTES = 1 << 16  # longest line in bytes that can mark the begin of the timed part
+_LINE_BYTES = 1 << 16  # bytes at the start of a line in which `benchmark.begins` is searched
+_LINE_END = re.compile(rb"[\r\n]")
 _SHOWN = 300  # characters of the program's last line that an error message shows
 
 
@@ -35,7 +37,7 @@ def read_printed_number(text: str, metric: str, matches: str) -> float:
     """Return the number that the regular expression `metric` finds in a program's output.
 
     If there are several numbers, `matches` (``last`` or ``median``) determines the result. Raises ProgramError if there
-    is no number.
+    is no number, or if the result is not a finite number above 0: rates are divided by it.
     """
     groups = re.findall(metric, text, re.MULTILINE)
     words = [group[0] if isinstance(group, tuple) else group for group in groups]
@@ -45,7 +47,42 @@ def read_printed_number(text: str, metric: str, matches: str) -> float:
         raise ProgramError(f"benchmark.metric={metric} matches a text that is no number: {error}") from error
     if not numbers:
         raise ProgramError(f"no text in the program's output matches benchmark.metric={metric}")
-    return numbers[-1] if matches == "last" else statistics.median(numbers)
+    number = numbers[-1] if matches == "last" else statistics.median(numbers)
+    if not 0 < number < math.inf:
+        raise ProgramError(
+            f"benchmark.metric={metric} found the number {number:g}, but a metric must be a finite number above 0;"
+            " correct the expression or the program"
+        )
+    return number
+
+
+class BeginLine:
+    """The search for the printed line that marks the begin of the timed part.
+
+    A line ends with a line feed, with a carriage return (progress bars), or at the end of the output. The time of the
+    line is the time since which the text printed so far matches. The line counts only if it also matches when it is
+    complete, because ``epoch 1`` may be the first half of ``epoch 10``.
+    """
+
+    printed_s: float | None = None  # time of the line on the clock of `time.perf_counter`
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+        self._line = b""
+        self._matches_since_s: float | None = None  # of the current line
+
+    def search(self, chunk: bytes) -> None:
+        """Search the next chunk of the output; an empty chunk is the end of the output."""
+        now_s = time.perf_counter()
+        lines = _LINE_END.split(self._line + chunk)
+        for index, line in enumerate(lines):
+            is_complete = index < len(lines) - 1 or not chunk
+            matches = self._pattern.search(line[:_LINE_BYTES].decode(errors="replace"))
+            self._matches_since_s = (self._matches_since_s or now_s) if matches else None
+            if matches and is_complete:
+                self.printed_s = self._matches_since_s
+                return
+        self._line = lines[-1][:_LINE_BYTES]
 
 
 class ProgramRun:
@@ -79,9 +116,8 @@ class ProgramRun:
         self._deadline_s = time.perf_counter() + limit_s if limit_s else float("inf")
         own_variables = {name: fill_placeholders(str(text), values) for name, text in own["environment"].items()}
         inherited = {name: text for name, text in os.environ.items() if name not in _OWN_VARIABLES}
-        self._printed, self._line = bytearray(), bytearray()  # the end of the output, and the current line
-        self._begins = re.compile(own["begins"]) if own["begins"] else None
-        self._timed_from_s: float | None = None  # begin of the timed part, as a time of `time.perf_counter`
+        self._printed = bytearray()  # the end of the output
+        self._begin_line = BeginLine(own["begins"]) if own["begins"] else None
         self._read, write = os.pipe()
         try:
             variables = {**inherited, **environment, **own_variables, MARK: str(mark_file)}
@@ -133,10 +169,10 @@ class ProgramRun:
         The timed part lasts until the end of the program. Raises ProgramError if no printed line matches the setting
         ``benchmark.begins``.
         """
-        mark_s = self._timed_from_s if self._begins else _first_mark_s(self._mark_file)
-        if self._begins and mark_s is None:
+        mark_s = self._begin_line.printed_s if self._begin_line else _first_mark_s(self._mark_file)
+        if self._begin_line and mark_s is None:
             raise ProgramError(
-                f"no printed line matches benchmark.begins={self._begins.pattern}, so the begin of the timed part is"
+                f"no printed line matches benchmark.begins={self._own['begins']}, so the begin of the timed part is"
                 " unknown; correct the expression, or turn off the program's output buffer (PYTHONUNBUFFERED=1)"
             )
         return None if mark_s is None else max(0.0, self._start_s + self.wall_s - mark_s)
@@ -184,12 +220,8 @@ class ProgramRun:
         self._printed += chunk
         if len(self._printed) > 2 * _KEPT_BYTES:
             del self._printed[:-_KEPT_BYTES]
-        if self._begins and self._timed_from_s is None:
-            self._line += chunk
-            lines = bytes(self._line).split(b"\n")
-            if any(self._begins.search(line.decode(errors="replace")) for line in lines):
-                self._timed_from_s = time.perf_counter()
-            self._line = bytearray(lines[-1][-_LINE_BYTES:])
+        if self._begin_line and self._begin_line.printed_s is None:
+            self._begin_line.search(chunk)
         return bool(chunk)
 
 

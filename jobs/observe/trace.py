@@ -91,7 +91,12 @@ def _model_counts(model: Path) -> tuple[int, ...]:
 
 
 def _model_rates(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Return the requests per second, the mean number of requests in flight, and the busy time in percent."""
+    """Return the requests per second, the mean number of requests in flight, and the busy time in percent.
+
+    All are None if the counters were reset, because the server was started again.
+    """
+    if min(counts) < 0:
+        return [None] * len(counts)
     requests, queue_us, busy_us = counts
     return [requests / seconds, queue_us / 1e6 / seconds, busy_us / 1e4 / seconds]
 

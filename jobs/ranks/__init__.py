@@ -1,5 +1,5 @@
 """Connect the ranks of one run on several nodes, let the ranks meet, and combine their results."""
 
-from jobs.ranks.rank import this_rank
+from jobs.ranks.rank import file_of_rank, this_rank
 
-__all__ = ["this_rank"]
+__all__ = ["file_of_rank", "this_rank"]

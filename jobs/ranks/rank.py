@@ -206,6 +206,11 @@ def this_rank() -> Rank:
     return _here[-1]
 
 
+def file_of_rank(file: Path, rank: int) -> Path:
+    """Return the path of a rank's own output file; the first rank uses the path `file` itself."""
+    return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
+
+
 @contextmanager
 def join_ranks(request: RunRequest) -> Iterator[Rank]:
     """Yield the rank of this process, after it has connected to the other ranks of the run, if there are any.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from jobs import checks
+from jobs import checks, program_checks
 from jobs.checks import Limits
 from tests.jobs.jobs_factory import device_use
 
@@ -53,6 +53,47 @@ def test_the_state_of_the_cache_decides_which_rules_apply(cache, rules):
 
 
 MB = 10**6
+PROGRAM = {"program": {}, "data_in_memory_bytes": 8 * MB, "data_bytes": 10 * MB, "device_bytes": MB}
+SERVERS = {"endpoint": "e", "bytes": 10 * MB, "servers": {checks.OSD_PROCESS_NAME: {"read_bytes": 5 * MB}}}
+WAITS = {"error": None, "late": 0, "late_s": 2.0, "alarms": 9, "looks": 500, "threads": {}, "functions": []}
+LATE = {"accelerator": 0, "late_share": 0.025, "wall_s": 10.0, **{part: GOOD[part] for part in PARTS}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "run", "end"),
+    [
+        (checks.began_together, {"ranks": [{}, {}], "start_skew_s": 0.2}, "(2%, at most 1%)"),
+        (checks.cold, {"resident_fraction": 0.5}, "(50%, at most 1%)"),
+        (checks.cold_at_server, {"objects": SERVERS, "bytes_read": 10 * MB, "device": "vda"}, "(50%, at most 10%)"),
+        (checks.warm, {"resident_fraction": 0.5}, "(50%, at least 99%)"),
+        (checks.device_bytes, {"device_bytes": 80 * MB}, "(80%, at least 99%)"),
+        (checks.from_memory, {"device_bytes": 80 * MB}, "(80%, at most 1%)"),
+        (checks.unthrottled, {"throttled_s": 1.0, "quota_cores": 2, "throttled_periods": 3}, "(10%, at most 1%)"),
+        (checks.undelayed, {"waits": WAITS}, "(20%, at most 5%)"),
+        (checks.unstolen, {"steal_s": 9.0}, "0.90 cores (at most 0.5)"),
+        (checks.reached_device, {"reached_bytes": MB, "bytes_written": 4 * MB}, "(25%, at least 99%)"),
+        (checks.time_adds_up, {"other_s": 0.0}, "(5%, at most 1%)"),
+        (checks.on_time, {"accelerators": [LATE]}, "(2.5%, at most 1%)"),
+        (program_checks.from_device, PROGRAM, "(12.5%, at least 99%)"),
+        (program_checks.from_memory, PROGRAM, "(10%, at most 1%)"),
+        (program_checks.reads_data, PROGRAM | dict.fromkeys(("data_in_memory_bytes", "device_bytes"), 0),
+         "(0%, at least 1%)"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_the_sentence_of_a_failed_check_ends_with_what_was_measured_and_its_limit(rule, run, end):
+    check = rule({**GOOD, **run}, LIMITS)
+
+    assert check["passed"] is False
+    assert check["message"].endswith(end)
+
+
+def test_small_limits_of_other_programs_are_not_shown_as_0():
+    limits = replace(LIMITS, other_cpu_max=0.001, other_device_max=0.001)
+
+    message = checks.quiet({**GOOD, "other_cpu": 0.021}, limits)["message"]
+
+    assert message == "others kept 0.021 cores busy (at most 0.001) and took 0.0% of the time of vda (at most 0.1%)"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +147,7 @@ CHANGED = {"listed_bytes": 100 * MB, "changed_files": 9, "changed": ["a", "b", "
             "others took 40.0% of the time of vda with 500 reads, 0 writes and 20 flushes (at most 5%) and kept 2.00",
         ),
         ("quiet", {"device_use": None}, "others used the device to an unknown extent and kept 0.00 cores busy"),
-        ("from_memory", {"device_bytes": 2 * MB}, "2.0 MB came from the device for 100.0 MB read (at most 1.00%)"),
+        ("from_memory", {"device_bytes": 2 * MB}, "2.0 MB came from the device for 100.0 MB read (2%, at most 1%)"),
         ("complete", BAD, "59 of 64 images delivered, 5 unreadable: /0.jpg, /1.jpg, /2.jpg and 2 more"),
         ("same_data", CHANGED, "9 files changed since the manifest listed them: a, b, c and 6 more"),
         ("cold", {"linked_files": 3}, "0.00% of the pages were in memory before the start; 3 names are hard links to"),

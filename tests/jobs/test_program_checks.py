@@ -46,3 +46,10 @@ def test_files_that_changed_are_named_and_the_rest_counted():
     message = unchanged_files({"changed_files": 5, "changed": ["a", "b"]}, Limits())["message"]
 
     assert message == "files of the data that changed or are new (5): a, b and 3 more"
+
+
+@pytest.mark.parametrize("rule", [from_memory, reads_data])
+def test_of_data_without_bytes_nothing_is_proved_and_this_is_the_reason(rule):
+    check = rule({"device_bytes": 0, "data_bytes": 0, "data_in_memory_bytes": 0}, Limits())
+
+    assert (check["passed"], check["message"]) == (None, "the files of the data are empty")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import cast
 
 import numpy as np
@@ -109,10 +109,29 @@ def _put(order: EngineOrder) -> EngineOutcome:
 def _run_threads(order: EngineOrder, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> EngineOutcome:
     remaining = iter(blocks)  # `next` of a list iterator is atomic, so two threads never get the same block
     barrier = Barrier(order.threads)
-    with ThreadPoolExecutor(order.threads) as pool:
-        results = list(pool.map(lambda _: work(order, remaining, barrier), range(order.threads)))
+
+    def run_thread() -> tuple[int, float, float]:
+        with _aborted_on_error(barrier):
+            return work(order, remaining, barrier)
+
+    with ThreadPoolExecutor(order.threads) as pool, _aborted_on_error(barrier):
+        threads = [pool.submit(run_thread) for _ in range(order.threads)]
+    for thread in threads:
+        if (error := thread.exception()) and not isinstance(error, BrokenBarrierError):
+            raise error
+    results = [thread.result() for thread in threads]
     counts, starts, ends = zip(*results, strict=True)
     return EngineOutcome(sum(counts) * order.block_bytes, sum(counts), max(ends) - min(starts), VERSION)
+
+
+@contextmanager
+def _aborted_on_error(barrier: Barrier) -> Iterator[None]:
+    """Abort the barrier if the body fails; otherwise the other threads wait for the failed thread forever."""
+    try:
+        yield
+    except BaseException:
+        barrier.abort()
+        raise
 
 
 def _writer(order: EngineOrder, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:

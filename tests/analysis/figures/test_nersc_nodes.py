@@ -48,6 +48,7 @@ def test_rates_are_those_of_the_time_logs_of_all_ranks(tmp_path):
     assert row["status"] == "done"
     seconds = 6.0 / row["sum_per_rank"]  # of both ranks, over two: 6 MB in all
     assert row["union_all"] == pytest.approx(6.0 / seconds / 2, rel=0.05)  # one after the other
+    assert row["wall"] == pytest.approx(6.0 / several["runs"][-1]["wall_s"])  # not that of the logs, which last longer
     sizes = 16 * 4 * (3 * 64 + 4), 2 * 4 * (3 * 64 + 4)
     assert row["published"] == pytest.approx((4 * sizes[0] + 2 * sizes[1]) / seconds / 1e6)
     made["nersc-hepcnn-bandwidth"].drawn()

@@ -98,7 +98,7 @@ local       1    –  5.00 ± 2.0 %  ID
 local       2    a  10.0 ± 2.0 %  ID
 """
 QUIET = "quiet: others kept 3.00 cores busy (at most 0.5) and took 0.0% of the time of vda (at most 5%)"
-WARM = "cold: 100.00% of the pages were in memory before the start"
+WARM = "cold: 100.00% of the pages were in memory before the start (100%, at most 1%)"
 COMPLAINTS = [
     f"cell invalid: 0 of 2 measured runs valid, 1 needed; {QUIET} (2 measured runs invalid)",
     "cell unfinished: 0 of 0 measured runs valid, 1 needed; 1 more to be measured",

@@ -9,6 +9,7 @@ from campaign.cli import run
 from campaign.cluster import local, slurm
 from campaign.config.command_line import parse_command_line
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
+from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import grid
 
@@ -91,6 +92,22 @@ def test_who_comes_back_to_jobs_that_do_cells_anew_is_told_not_to_ask_for_it_aga
 
     assert code == 130
     assert ("the same command without redo=true; to end them" in said[-1]) is redo
+
+
+def test_the_limit_that_would_have_allowed_what_others_did_is_that_of_all_cells(folder, said, reports, monkeypatch):
+    def work(planned, *_, **__):
+        for entry, other_cpu in zip(planned.to_do, (2.43, 8.93), strict=True):
+            leave_record(folder, entry.cell, figures(other_cpu=other_cpu))
+        return False
+
+    monkeypatch.setattr(run, "_run_missing", work)
+    run.main([f"campaign_dir={folder.root}", "cluster=slurm", "threads=1,2"])
+
+    (line,) = [line for line in said if "not every cell is done" in line]
+    assert (
+        "the same command when nothing else keeps the machine busy measures the missing runs"
+        " (checks.other_cpu_max=9 would have allowed what other programs did so far); to measure one cell:" in line
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from campaign.cells import cell_plan
 from campaign.cluster import price, slurm, submission
 from campaign.cluster.cell_state import WorkerState
-from campaign.cluster.price import Expectation, JobCost
+from campaign.cluster.price import ExpectedCost, JobCost
 from campaign.cluster.progress import Follower, WatchedWorkers
 from campaign.config.collect import make_cells
 from campaign.slurm.client import SlurmConfig
@@ -148,7 +148,7 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
 
 
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
-    times = Expectation(JobCost(1800.0, 0.5), JobCost(7200.0, 2.0), 1, 6)
+    times = ExpectedCost(JobCost(1800.0, 0.5), JobCost(7200.0, 2.0), 1, 6)
 
     one = price.Price(jobs=1, timeout_min=60, max_requeues=0, retries=0, expected=times)
 

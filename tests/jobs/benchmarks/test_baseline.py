@@ -1,6 +1,7 @@
 """What a storage gives by itself: real runs of the built-in engine, and what proves them."""
 
 import errno
+import itertools
 import os
 import threading
 import zlib
@@ -11,7 +12,7 @@ from jobs.benchmarks.engines import builtin, datafile
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import EngineOutcome
 from jobs.errors import EngineError
-from jobs.system import page_cache
+from jobs.system import files, page_cache
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
 from tests.jobs.jobs_factory import check
 
@@ -128,6 +129,23 @@ def test_as_many_readers_as_threads_read_at_once(file, monkeypatch):
     outcome = builtin.run_builtin(order(file, "random_read", threads=3))
 
     assert (outcome.requests, len(seen)) == (8, 3)
+
+
+@pytest.mark.parametrize("failing", [0, 7])
+def test_readers_that_cannot_open_the_file_end_the_reading_with_their_error(file, monkeypatch, failing):
+    opened, real = itertools.count(), files.open_file
+
+    def open_file(*words):
+        if next(opened) >= failing:
+            raise OSError(errno.EMFILE, "Too many open files", str(file))
+        return real(*words)
+
+    real_barrier = threading.Barrier  # with a limit, so that this test fails and does not hang
+    monkeypatch.setattr(builtin, "Barrier", lambda parties: real_barrier(parties, timeout=20))
+    monkeypatch.setattr(files, "open_file", open_file)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        builtin.run_builtin(order(file, "random_read", threads=8))
 
 
 @pytest.mark.shows("benchmark.seconds_max")

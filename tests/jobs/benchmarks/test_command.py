@@ -233,6 +233,12 @@ def test_what_is_found_must_be_a_number():
         user_program.read_printed_number("loss nan_\n", "loss (.*)", "last")
 
 
+@pytest.mark.parametrize("number", ["0", "-5", "nan", "inf", "1e400"])
+def test_a_metric_that_is_not_a_finite_number_above_0_fails_the_run(number):
+    with pytest.raises(ProgramError, match=r"^benchmark\.metric=speed \(\.\*\) found the number .* above 0; correct"):
+        user_program.read_printed_number(f"speed {number}\n", "speed (.*)", "last")
+
+
 @pytest.mark.shows("benchmark.begins")
 def test_a_line_that_is_printed_marks_where_the_timed_part_begins(data, execute):
     script = "import time\ntime.sleep(0.3); print('imports', 'done', flush=True)\n" + READ + "time.sleep(0.5)"
@@ -243,6 +249,32 @@ def test_a_line_that_is_printed_marks_where_the_timed_part_begins(data, execute)
     assert figures["wall_s"] > 0.4
     assert 0.1 < figures["marked_s"] < figures["wall_s"] - 0.25
     assert "no printed line matches benchmark.begins=epoch 1" in missing["reason"]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "found"),
+    [
+        ((b"epoch 1", b"0 of 20\n", b"epoch 1\n"), 3),  # a half-printed line is not a line
+        ((b"epoch 1\nmore\n",), 1),
+        ((b"epoch 1", b"\n"), 1),  # printed in one piece, and its end later
+        ((b"x\nepoch ", b"1"), 2),  # the last line of all may lack its end
+        ((b"epoch 1", b"0"), None),
+        ((b"epoch 1\r\n",), 1),
+        ((b"epoch 0\r", b"epoch 1", b"\repoch 2"), 2),  # a line of progress
+        ((b"x" * 40_000, b"x" * 40_000, b"epoch 1\n", b"epoch 1\n"), 4),
+        ((b"epoch 1", b"0" * 40_000, b"0" * 40_000, b"epoch 1\n"), None),
+    ],
+)
+def test_a_line_marks_the_begin_if_it_still_matches_when_it_is_complete(monkeypatch, chunks, found):
+    times = iter(range(1, len(chunks) + 2))
+    monkeypatch.setattr(user_program.time, "perf_counter", lambda: next(times))
+    line = user_program.BeginLine("^epoch 1$")
+
+    for chunk in (*chunks, b""):
+        if line.printed_s is None:
+            line.search(chunk)
+
+    assert line.printed_s == found
 
 
 def test_the_program_itself_marks_where_the_timed_part_begins(data, execute, monkeypatch):

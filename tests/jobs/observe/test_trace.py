@@ -488,6 +488,7 @@ def test_each_source_takes_its_counts_from_the_lines_of_the_kernel(monkeypatch):
 
 def test_rates_and_shares_are_per_second_and_a_counter_that_was_set_back_is_unknown_or_none():
     assert trace._rates_per_s([100, -1, 0], 0.5) == [200, None, 0]
+    assert trace._model_rates([-500, 1_000_000, -3], 0.5) == [None, None, None]
     assert trace._percent_of_time([250_000, 0], 0.5) == [50, 0]
     assert trace._percent_of_sum([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
 
