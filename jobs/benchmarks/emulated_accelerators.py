@@ -193,10 +193,10 @@ class Accelerators:
             if pipe in wait([pipe, process.sentinel], seconds):
                 with suppress(EOFError, ConnectionError):  # the process has ended without a message
                     messages.append(pipe.recv())
-        errors = [error for message in messages if (error := message.get("error"))]
-        if errors or len(messages) < len(self._pipes):
-            message = errors[0] if errors else "the process of an accelerator has ended unexpectedly"
-            raise AcceleratorError(message, MORE_FILES if os.strerror(errno.EMFILE) in message else "")
+        if errors := [error for message in messages if (error := message.get("error"))]:
+            raise errors[0]
+        if len(messages) < len(self._pipes):
+            raise AcceleratorError("the process of an accelerator has ended unexpectedly")
         return messages
 
 
@@ -317,7 +317,8 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
         row = run_steps(plan, index, meeting, batches)
     except Exception as error:
         text = error_text(error) if isinstance(error, OSError) else str(error)
-        pipe.send({"error": f"accelerator {index}: {text}"})
+        has_too_many_files = isinstance(error, OSError) and error.errno == errno.EMFILE
+        pipe.send({"error": AcceleratorError(f"accelerator {index}: {text}", MORE_FILES if has_too_many_files else "")})
         raise
     pipe.send({"accelerator": index, **row, "samples": sum(map(len, own)), "bytes_read": batches.bytes_read})
     pipe.recv()  # wait, because the parent reads this process's counters in /proc before the process may end
