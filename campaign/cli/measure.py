@@ -244,6 +244,12 @@ class _Row:
     refusal: tuple[str, str] = ("", "")  # why the cell is not compared with others, and the cure
 
     @property
+    def unstable(self) -> bool:
+        """Whether the runs scatter more widely than the check `spread` allows."""
+        checks = self.record.get("checks", ()) if self.record else ()
+        return any(check["rule"] == "spread" and check["passed"] is False for check in checks)
+
+    @property
     def mb_per_s(self) -> float | None:
         return statistics.median(self.rates) if self.rates and self.entry.state == "done" else None
 
@@ -253,6 +259,8 @@ _ABOUT_COLUMNS = (
     "of storage: share of the MB/s of random blocks with as many threads; price: share of the MB/s that TensorFlow"
     " costs (files, read only) or that decoding costs (files, decoded)"
 )
+_DAGGER = "\N{DAGGER}"  # as in the tables of the analysis
+_ABOUT_DAGGER = f"{_DAGGER} unstable: (max - min) / median is above checks.spread_max"
 _KINDS = ("one file, end to end", "random blocks", "files, read only", "files, decoded")
 _FILE, _RANDOM, _READ, _DECODED = range(len(_KINDS))
 
@@ -270,7 +278,7 @@ def _as_json(planned: Plan, path: Path) -> dict[str, Any]:
         {
             "cell": row.entry.cell.id, "kind": _KINDS[row.place], "threads": row.threads, "status": row.entry.state,
             "mb_per_s": row.mb_per_s, "runs_mb_per_s": row.rates, "images_per_s": row.images,
-            "bound": row.bound and row.bound.as_json,
+            "unstable": row.unstable, "bound": row.bound and row.bound.as_json,
         }
         for row in rows
     ]  # fmt: skip
@@ -284,7 +292,8 @@ def _show(planned: Plan, path: Path) -> None:
     comparable = {(row.place, row.threads): rate for row in rows if (rate := row.mb_per_s) and not any(row.refusal)}
     lines = [_cells(row, {} if any(row.refusal) else comparable) for row in rows]
     table = console.format_table([_HEADS, *lines], right={1, 2, 3, 4, 5, 6})
-    for line in (*table, _ABOUT_COLUMNS, "", *_sentences(rows, known, path, planned.folder.root)):
+    about_dagger = [_ABOUT_DAGGER] if any(row.unstable and row.mb_per_s for row in rows) else []
+    for line in (*table, _ABOUT_COLUMNS, *about_dagger, "", *_sentences(rows, known, path, planned.folder.root)):
         console.show(line)
     console.show(f"report: {planned.folder.root / 'report.html'}")
 
@@ -313,7 +322,7 @@ def _cells(row: _Row, known: Mapping[tuple[int, int], float]) -> tuple[str, ...]
     storage, before = known.get((_RANDOM, row.threads)), known.get((row.place - 1, row.threads))
     return (
         *what,
-        f"{rate:.4g}",
+        f"{rate:.4g}{_DAGGER * row.unstable}",
         f"{min(row.rates):.4g} to {max(row.rates):.4g}",
         f"{row.images:.0f}" if row.images else "",
         f"{rate / storage:.0%}" if storage and row.place > _RANDOM else "",

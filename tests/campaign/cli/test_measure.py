@@ -206,9 +206,14 @@ RATES = {"read": 160.0, ("random_read", 1): 20.0, ("random_read", 8): 60.0, ("ra
          (False, 1): 19.0, (False, 8): 45.0, (True, 1): 15.0, (True, 8): 36.0}  # fmt: skip
 
 
-def leave(planned, entry, rate, **more):
-    """Leave the record of a cell: three runs of this many MB/s, during which the storage was busy."""
-    benchmark = entry.cell.settings["benchmark"]
+def leave(planned, entry, rates):
+    """Leave the record of a cell: three runs of these MB/s, or of one, during which the storage was busy."""
+    data, machine = {"path": "/d", "checksum": "c"}, {"host": "n", "affinity": [0, 1]}
+    runs = [run_of(entry, rate) for rate in (rates if isinstance(rates, tuple) else [rates] * 3)]
+    leave_record(planned.folder, entry.cell, *runs, data=data, status="done", provenance=machine)
+
+
+def run_of(entry, rate):
     wall_s = 124e6 / 1e6 / rate
     use = {
         "busy_s": 0.95 * wall_s,
@@ -223,12 +228,10 @@ def leave(planned, entry, rate, **more):
         device_use=[{"device": "sda", "block_bytes": 512, "reads": 100, "writes": 0, "flushes": 0, "flush_s": 0.0,
                      "own_reads": 100, **use}],
     )  # fmt: skip
-    run |= {"images_per_s": 8.0 * rate, "rate": {"key": "read_mb_per_s", "unit": "MB/s"}} | more
-    if "access" in benchmark:
+    run |= {"images_per_s": 8.0 * rate, "rate": {"key": "read_mb_per_s", "unit": "MB/s"}, "status": "ended"}
+    if "access" in entry.cell.settings["benchmark"]:
         run = {name: value for name, value in run.items() if not name.startswith("image")} | {"requests": 1000}
-    data, machine = {"path": "/d", "checksum": "c"}, {"host": "n", "affinity": [0, 1]}
-    runs = [run | {"status": "ended"} for _ in range(3)]
-    leave_record(planned.folder, entry.cell, *runs, data=data, status="done", provenance=machine)
+    return run
 
 
 @pytest.fixture
@@ -274,6 +277,20 @@ def test_the_table_has_what_the_storage_gives_what_comes_of_it_and_the_price(mea
     assert told == [row[:3] for row in rows]
     assert [each["bound"] and each["bound"]["word"] for each in cells] == [None] * 4 + ["latency"] * 4
     assert measured.document["says"] == lines[-3:-1]
+
+
+def test_a_cell_whose_runs_scatter_has_a_dagger_and_the_others_have_none(measured):
+    scattered = RATES | {(True, 8): (30.0, 36.0, 42.0)}
+    sign = "† unstable: (max - min) / median is above checks.spread_max"
+
+    stable, unstable = measured(RATES), measured(scattered)
+
+    assert "†" not in stable
+    assert [line.split()[2:6] for line in unstable.splitlines() if "†" in line and line != sign] == [
+        ["8", "36†", "30", "to"]
+    ]
+    assert sign in unstable.splitlines()
+    assert [each["unstable"] for each in measured.document["cells"]] == [False] * 7 + [True]
 
 
 @pytest.mark.parametrize(
