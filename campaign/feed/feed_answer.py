@@ -138,12 +138,15 @@ def lines_of_answer(answer: Answer) -> list[str]:
     lines = console.format_table([_HEADS, *(_row(target, *probe) for probe in order)], right=range(2, 11))
     met, rule = target.check_size_rule(answer.edge.fed)
     gives = f"one file, end to end: {target.baseline_mb_per_s:.4g} MB/s"
-    arithmetic = f"{gives}; one {target.name} needs {target.demand_mb_per_s:.4g} MB/s: by arithmetic"
+    number = target.baseline_mb_per_s / target.demand_mb_per_s
+    arithmetic = (
+        f"by arithmetic {number:.3g} at an AU of 100%, {100 * number / target.minimum:.3g} at {target.minimum:g}%"
+    )
     notes = [
         f"AU: share of the time in which an accelerator computes, at least {target.minimum:.0f}%; needs: MB/s at 100 %",
         "waits, meets: share of the time waiting for data, and for other accelerators (worst accelerator and run)",
         "late: mean delay of a step, as a share of the step",
-        f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
+        f"{gives}; one {target.name} needs {target.demand_mb_per_s:.4g} MB/s: {arithmetic}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
         *([answer.remark] if answer.remark and answer.edge.not_fed else []),

@@ -87,7 +87,10 @@ def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_t
     assert {len(target.outcomes[Setup(number)].runs) for number in (6, 7)} == {5}
     assert {Setup(12), Setup(7, "memory"), Setup(7, "warm")} <= target.outcomes.keys()
     assert answer.remark == ""
-    assert lines_of_answer(answer)[0] == f"{answer.line}  [not an MLPerf result, not reviewed]"
+    lines = lines_of_answer(answer)
+    assert lines[0] == f"{answer.line}  [not an MLPerf result, not reviewed]"
+    arithmetic = "one own needs 20 MB/s: by arithmetic 5.5 at an AU of 100%, 6.11 at 90%"
+    assert f"one file, end to end: 110 MB/s; {arithmetic}" in lines
 
 
 def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
