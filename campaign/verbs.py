@@ -21,7 +21,7 @@ TASKS = {
     "prepare and end": {
         "doctor": "checks whether a campaign can run here",
         "testbed": "makes emulated storages for rehearsals",
-        "cancel": "ends the Slurm jobs of a campaign",
+        "cancel": "ends the jobs or the worker of a campaign",
         "clean": "lists and removes data that campaigns made",
         "help": "explains a KEY, GROUP or VERB; help recipes|keys",
     },
