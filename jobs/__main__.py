@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S = 600.0
 _FOLDER = {
     "images": "folder with images (JPEG and PNG)",
-    "files": "folder or file with your data; the program and its arguments follow after `--`",
+    "files": "folder or file with your data",
     "hdf5": "folder with a data set that a campaign has generated, and with its manifest",
     "file": "folder on the storage; the file is in the sub-folder `baseline`",
     "nothing": "folder on the storage",
@@ -134,7 +134,8 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
-    parser.add_argument("folder", type=Path, help=_FOLDER[benchmark.data])
+    after = "; the program and its arguments follow after `--`" if "argv" in declared_settings(benchmark.keys) else ""
+    parser.add_argument("folder", type=Path, help=_FOLDER[benchmark.data] + after)
     for name in benchmark.options:
         if not (name == "cache" and benchmark.data == "file"):
             _add_setting(parser, declared_settings(Common)[name])

@@ -278,17 +278,25 @@ def missing(run: Mapping[str, Any]) -> dict[str, Any]:
     ranks = sorted({*range(run["accelerators"])} - {*cells["rank"]})
     sizes, present = cells.groupby("epoch").size(), run["accelerators"] - len(ranks)
     epochs = [each for each in range(1, run["epochs"] + 1) if sizes.get(each, 0) < present]
+    unknown = {"the time of a step (--step SECONDS)": run["step_s"], "the batch size (--batch N)": run["batch"]}
+    lacks = " and ".join(name for name, value in unknown.items() if math.isnan(value))
+    no_text = f"{lacks} is unknown" if lacks else "summary.json, or its start, end or num_files_train, is missing"
     needs = {
         "whether it is as published": (au["published"], "summary.json, or its AU, is missing"),
         "AU and samples/s of the run": (0 if not (ranks or epochs) else math.nan, "ranks or epochs are missing"),
         "AU by the stamps": (cells["au"].sum(skipna=False), "blocks have no time stamps"),
         "barrier": (run["shares_of_time"]["barrier, at least"], "there is one rank, or steps of ranks are missing"),
         "nominal AU": (au["nominal"], "the time of a step (--step SECONDS) or of an epoch is unknown"),
-        "AU by the rules' text": (au["rules_text"], "the time of a step, the batch size or the summary is unknown"),
+        "AU by the rules' text": (au["rules_text"], no_text),
         "whether it passes": (run["minimum"], "the minimum AU is unknown (--minimum PERCENT)"),
     }
     not_recomputed = {name: why for name, (value, why) in needs.items() if math.isnan(value)}
     return {"ranks": ranks, "epochs": epochs, "not_recomputed": not_recomputed}
+
+
+def is_complete(run: Mapping[str, Any]) -> bool:
+    """Return whether the folder has the steps of all ranks and epochs of a run."""
+    return not (run["missing"]["ranks"] or run["missing"]["epochs"])
 
 
 def differences(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.figures.kit import panels, save
-from analysis.mlperf.referee import NOTICE
+from analysis.mlperf.referee import NOTICE, is_complete
 from analysis.output.terminal import empty_table
 from analysis.text import DASH, NONE, join_values, one_line, percentage
 
@@ -104,8 +104,14 @@ def _rows(run: Mapping[str, Any]) -> dict[str, str]:
         "ranks without steps": _ranges(missing["ranks"]) or "none",
         "epochs without steps": _ranges(missing["epochs"]) or "none",
         "not recomputed": "\n".join(f"{name}: {why}" for name, why in missing["not_recomputed"].items()) or "nothing",
-        "differs from published": f"{len(run['differences'])} figures" if run["differences"] else "nothing",
+        "differs from published": _differing(run),
     }  # fmt: skip
+
+
+def _differing(run: Mapping[str, Any]) -> str:
+    if number := len(run["differences"]):
+        return f"{number} figure{'s' * (number > 1)}"
+    return "nothing" if is_complete(run) else "unknown, because ranks or epochs are missing"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Callable, Sequence
 
 from campaign import console
 from campaign.cells import folder as folders
@@ -13,10 +15,11 @@ from campaign.cluster.placement import choose_cluster
 from campaign.config.collect import collect_points
 from campaign.config.command_line import CommandLine
 from campaign.console import count_noun, interrupt_on_kill
-from campaign.errors import CampaignError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
 from campaign.feed.probes import Target, no_runs_error, read_outcome, run_cells
 from campaign.storage.made_data import missing_data
+from campaign.storage.roots import storage_root
 from jobs.benchmarks import baseline
 from jobs.judging.fed_accelerators import FeedLimit, Setup
 from jobs.model.conduct import Point
@@ -50,7 +53,10 @@ def main(argv: Sequence[str]) -> int:
         console.say(line)
     if options.dry_run:
         for target in targets:
+            _require_writable(target)
             console.say(_describe_costs(target, options.runs))
+        size = [word for word in _words_of_baseline(words) if word.startswith("benchmark.file_mb=")]
+        console.say(f"before that, each storage is measured alone with a file of {size[-1].partition('=')[2]} MB")
         if options.json:
             console.show_json([Answer(target, FeedLimit(0)).as_json() for target in targets])
         return 0
@@ -58,6 +64,17 @@ def main(argv: Sequence[str]) -> int:
     folder, _ = folders.open_or_create(plan.folder.root)
     with folders.remove_if_refused(folder, is_new=is_new), folders.lock_folder(folder, "feed"), interrupt_on_kill():
         return _search(targets, options, words)
+
+
+def _require_writable(target: Target) -> None:
+    """Raise EnvironmentFaultError if data must be made on the storage, but this user cannot make files there."""
+    storage = target.point["storage"]
+    if "://" in (storage.get("root") or "://") or not missing_data(target.plan(Setup(1), 1).to_do):
+        return
+    root = storage_root(storage, make=False)
+    if root.exists() and not (os.access(root, os.W_OK | os.X_OK) and shutil.disk_usage(root).total):
+        why = f"{root} is not writable for you, or has no space for files, and data must be made there"
+        raise EnvironmentFaultError(why, "name a folder on the same storage where you may write: storage=PATH")
 
 
 def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -93,11 +110,20 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
     return code
 
 
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if text.isdecimal() and 1 <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to {most:,}")
+
+    return number
+
+
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = arguments.make_parser("feed", _ABOUT, _USAGE, json=True)
     add = parser.add_argument
-    add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs of the largest number (5)")
-    add("--most", type=int, choices=range(1, 4097), metavar="N", default=_MOST, help="accelerators per node at most")
+    add("--runs", type=_up_to(100), metavar="N", default=_RUNS, help="runs of the largest number (5)")
+    add("--most", type=_up_to(4096), metavar="N", default=_MOST, help="accelerators per node at most")
     add("--yes", action="store_true", help="start without a question")
     add("--dry-run", action="store_true", help="print what one accelerator needs, and start nothing")
     add("words", nargs="*", metavar="KEY=VALUE", help="settings of the campaign: nodes=2 benchmark.engine=tf")
@@ -176,12 +202,14 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], most: in
 def _describe_costs(target: Target, runs: int) -> str:
     """Describe in one line the MB/s that an accelerator needs, and the data and the runs that the search needs."""
     own, data, demand = target.accelerator, target.point["dataset"], target.demand_mb_per_s
+    run_s = target.steps * own["step_s"]
     made = sum(thing.bytes for thing in missing_data(target.plan(Setup(1), 1).to_do))
     words = (
         f"{target.name} on {target.storage}:",
         f"{own['batch']} samples of {own['sample_bytes']:,} bytes in {own['step_s']:g} s, {demand:.4g} MB/s at 100 %,",
         f"{own['minimum'] * demand:.4g} at its minimum of {own['minimum']:.0%};",
-        f"{count_noun(data['files'], 'file')}, {target.data_bytes / 1e9:.2g} GB, {made / 1e9:.2g} GB to be made;",
-        f"about {10 + 2 * runs} runs of {target.steps * own['step_s']:.0f} s or more",
+        f"at least {count_noun(data['files'], 'file')}, {target.data_bytes / 1e9:.2g} GB,",
+        f"{made / 1e9:.2g} GB to be made, and more for more accelerators;",
+        f"about {10 + 2 * runs} runs of at least {run_s:.{0 if run_s >= 1 else 2}f} s",
     )
     return " ".join(words)

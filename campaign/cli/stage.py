@@ -193,7 +193,7 @@ def _apply_plan(options: argparse.Namespace) -> int:
     what = apply_copies.copy_request(_folder_of_plan(options.campaign_dir), rules)
     console.say(str(what))
     # Somebody else may have written the plan in a copied folder, and CAMPAIGN_YES=1 agrees only to costs.
-    if not (options.yes or console.ask_for_yes("copy these files?", by_variable=False)):
+    if not (options.yes or not what.missing_files or console.ask_for_yes("copy these files?", by_variable=False)):
         raise CampaignError("nothing was copied", "answer yes, or give --yes if there is no terminal to ask on")
     with console.progress() as show:
         maps = apply_copies.apply_plan(what, show)
@@ -222,6 +222,9 @@ def _check_plan(options: argparse.Namespace) -> int:
         console.show_json({"folder": str(folder), "rules": rules})
     else:
         _print_outcomes(outcomes)
+        if not options.profile:
+            console.show("the gains are of the MB/s in the profiled windows, as the plan predicts them; the campaign's")
+            console.show("table has the MB/s of the runs, which differ because a window and its run differ in length")
     return 0 if all(each.holds for each in outcomes.values()) else 1
 
 

@@ -42,11 +42,18 @@ class CopyRequest:
         """Return the files of all rules, sorted and without duplicates."""
         return sorted(set().union(*self.files.values()))
 
+    @property
+    def missing_files(self) -> list[staged_copies.File]:
+        """Return the wanted files that have no copy yet."""
+        copies = plans.copies_folder(self.plan)
+        return [file for file in self.wanted_files if staged_copies.file_identity(copies / file[0]) != file[1:]]
+
     def __str__(self) -> str:
         """Return a sentence with the number and size of the files, the source folder and the target folder."""
-        size_mb = sum(size for _, size, _ in self.wanted_files) / 1e6
-        amount = f"{console.count_noun(len(self.wanted_files), 'file')}, {size_mb:,.1f} MB"
-        return f"{amount}, of {self.plan['source']} would be copied to {plans.copies_folder(self.plan)}"
+        missing = self.missing_files
+        shown, what = (missing, "would be copied") if missing else (self.wanted_files, "are already copied")
+        amount = f"{console.count_noun(len(shown), 'file')}, {sum(size for _, size, _ in shown) / 1e6:,.1f} MB"
+        return f"{amount}, of {self.plan['source']} {what} to {plans.copies_folder(self.plan)}"
 
 
 def copy_request(folder: Path, rules: Sequence[str]) -> CopyRequest:
@@ -58,7 +65,15 @@ def copy_request(folder: Path, rules: Sequence[str]) -> CopyRequest:
         raise UsageError(
             f"the plan has no file for the rule {empty[0]}: {reason}", "--rule all copies all files anyway"
         )
-    return CopyRequest(folder, plan, files_by_rule)
+    copying = CopyRequest(folder, plan, files_by_rule)
+    needed = sum(plans.size_on_disk(size) for _, size, _ in copying.wanted_files)
+    if len(files_by_rule) > 1 and "all" not in rules and needed > plan["capacity_bytes"]:
+        raise UsageError(
+            f"the files of the rules {' and '.join(files_by_rule)} need {needed / 1e6:,.1f} MB together, but the plan's"
+            f" capacity is {plan['capacity_bytes'] / 1e6:,.1f} MB",
+            "apply and measure one rule, remove its copies with `python -m campaign stage undo`, then apply the next",
+        )
+    return copying
 
 
 def apply_plan(copying: CopyRequest, progress: Progress) -> dict[str, Path]:

@@ -128,19 +128,24 @@ def _single_reader_costs(observed: ObservedRuns, movable: Any) -> Sequence[cost.
     return cost.measure_costs([observed.source / names[index] for index in cost.sample_to_probe(len(names))])
 
 
+def size_on_disk(size: Any) -> Any:
+    """Return sizes in bytes, rounded up to whole blocks of a file system."""
+    return -(-size // _BLOCK) * _BLOCK
+
+
 def _select_files(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int) -> Any:
     """Return the mask of the files that a rule copies.
 
     The files are tried in the order of the rule, and a file is chosen if it still fits into the capacity.
     """
-    size_on_disk, free_bytes = -(-size // _BLOCK) * _BLOCK, float(capacity_bytes)
+    on_disk, free_bytes = size_on_disk(size), float(capacity_bytes)
     sort_key = {"advised": -saved_s / np.maximum(size, 1), "smallest": size, "largest": -size}[rule]
     is_candidate = (size > 0) & ((saved_s > 0) | (rule != "advised"))
     moved = np.zeros(len(size), bool)
     for index in np.argsort(sort_key, kind="stable"):
-        if is_candidate[index] and size_on_disk[index] <= free_bytes:
+        if is_candidate[index] and on_disk[index] <= free_bytes:
             moved[index] = True
-            free_bytes -= size_on_disk[index]
+            free_bytes -= on_disk[index]
     return moved
 
 

@@ -96,7 +96,10 @@ def _model_difference(path: Path, declared: StorageRequest) -> str:
         answer = ask_server(model)
     except (OSError, ValueError):
         return "its model does not answer"
-    if faults := [f"{name} {value:g}" for name, value in answer["faults"].items() if value]:
+    acting = {name: value for name, value in answer["faults"].items() if value}
+    if "spike_every" not in acting:
+        acting.pop("spike_ms", None)  # the length of a spike acts only if there are spikes
+    if faults := [f"{name} {value:g}" for name, value in acting.items()]:
         return f"its model injects faults ({', '.join(faults)})"
     words = (f"kind={answer['kind']}", *(f"{key}={value:.10g}" for key, value in answer["parameters"].items()))
     return "" if set(declared.server_arguments()) <= set(words) else "its model has other parameters"

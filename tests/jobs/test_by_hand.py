@@ -63,6 +63,14 @@ def test_the_figures_are_json_on_standard_output_and_nothing_else_is(disk):
     assert sorted(path.name for path in disk.iterdir()) == ["blocked", "data"]
 
 
+@pytest.mark.parametrize(("benchmark", "has_program"), [("command", True), ("feed", False)])
+def test_help_speaks_of_a_program_only_where_there_is_one(benchmark, has_program, capsys):
+    with pytest.raises(SystemExit):
+        main([benchmark, "--help"])
+
+    assert ("the program and its arguments" in " ".join(capsys.readouterr().out.split())) is has_program
+
+
 @pytest.mark.parametrize("words", [(), ("--help",), ("--threads", "many", "folder"), ("--cache", "hot", "folder")])
 def test_usage_errors_end_with_two_and_help_with_zero(words, capsys):
     with pytest.raises(SystemExit) as ended:

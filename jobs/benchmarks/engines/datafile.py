@@ -33,12 +33,13 @@ _PAGE_BYTES = 4096
 _CHUNK = 16 * _MIB
 _UNLOCKABLE = "mount the file system with locks (Lustre: -o flock)"
 _ELSEWHERE = "name another storage: storage.root=…"
+_SMALLER = "choose a smaller file: benchmark.file_mb=… (with python -m jobs: --file-mb …)"
 _CURES = {
     errno.ELOOP: f"remove the link, or {_ELSEWHERE}",
     errno.ENOSYS: _UNLOCKABLE,  # filelock raises this error on a file system without flock(2)
     errno.ENOTSUP: _UNLOCKABLE,
-    errno.ENOSPC: "free some space, or choose a smaller file: benchmark.file_mb=…",
-    errno.EDQUOT: "free some of your quota, or choose a smaller file: benchmark.file_mb=…",
+    errno.ENOSPC: f"free some space, or {_SMALLER}",
+    errno.EDQUOT: f"free some of your quota, or {_SMALLER}",
 }
 
 

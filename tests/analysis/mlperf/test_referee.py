@@ -145,11 +145,36 @@ def test_missing_ranks_and_epochs_are_named_with_what_cannot_be_recomputed(tmp_p
 
     code, out, _ = said(tmp_path, "--json")
     (run,) = json.loads(out)["runs"]
-    assert (code, run["missing"]["ranks"], run["missing"]["epochs"]) == (0, [2], [3])
+    assert (code, run["missing"]["ranks"], run["missing"]["epochs"]) == (1, [2], [3])
     assert {"AU and samples/s of the run", "barrier"} <= run["missing"]["not_recomputed"].keys()
     assert (run["au"]["recomputed"], run["shares_of_time"]["barrier, at least"]) == (None, None)
     assert run["shares_of_time"]["nobody accounts for"] > 0
     assert run["worst"]["epoch"]["au"] == pytest.approx(run["au"]["published"], abs=1e-3)  # as published
+
+
+def test_a_run_without_all_ranks_is_not_called_as_published(tmp_path, said):
+    (dlio_run(tmp_path) / "2_output.json").unlink()
+
+    code, out, _ = said(tmp_path)
+
+    assert code == 1
+    assert "unknown, because ranks or epochs are missing" in " ".join(out.split())
+
+
+def test_what_the_rules_text_needs_and_lacks_is_named(tmp_path):
+    edit(dlio_run(tmp_path) / "summary.json", lambda value: value.pop("num_files_train"))
+
+    why = judged(tmp_path, step_s=0.1, batch=4)["missing"]["not_recomputed"]["AU by the rules' text"]
+
+    assert why == "summary.json, or its start, end or num_files_train, is missing"
+
+
+def test_a_minimum_above_100_percent_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["mlperf", str(tmp_path), "--minimum", "200"])
+
+    assert ended.value.code == 2
+    assert "'200' is not a percentage of at most 100" in capsys.readouterr().err
 
 
 def test_as_many_missing_ranks_as_a_summary_may_name_are_one_range(tmp_path, said):

@@ -140,6 +140,20 @@ def _read_again(paths, file, wall_s, **changed):
     return str(file)
 
 
+def test_a_check_of_cells_says_that_its_gains_are_not_those_of_the_campaigns_table(planned, monkeypatch, capsys):
+    plans.save_plan(planned, plans.load_plan(planned) | {"origin": "a cell"})
+    outcome = apply_copies.GainOutcome({"gain": 0.25, "low": 0.2, "high": 0.3}, 0.24, 0.2, 0.3)
+    monkeypatch.setattr(stage, "open_existing", lambda path: (path, {"requests": None}))
+    monkeypatch.setattr(stage, "Verdicts", lambda *_, **__: None)
+    monkeypatch.setattr(apply_copies, "outcomes_of_cells", lambda *_: {"advised": outcome})
+
+    assert stage.main(["check", str(planned)]) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the gains are of the MB/s in the profiled windows" in shown
+    assert "table has the MB/s of the runs" in shown
+
+
 @pytest.mark.parametrize(("wall_s", "code"), [(0.16, 0), (0.30, 1)])
 def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, planned, tmp_path, capsys):
     paths = staged_paths(sorted((tmp_path / "data").iterdir()), planned / "advised.json")

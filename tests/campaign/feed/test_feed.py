@@ -234,6 +234,10 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
         (("storage=/tmp", "accelerator=cpu"), "has no definition of what it reads"),
         (("storage=/tmp", "accelerator=dlrm_b200"), "less than 0.001 s"),
         (("storage=/tmp", "accelerator=unet3d_h100", "six"), "neither an option nor KEY=VALUE"),
+        (("storage=/tmp", "accelerator=unet3d_h100", "--runs", "0"), "0 is not a whole number from 1 to 100"),
+        (("storage=/tmp", "accelerator=unet3d_h100", "--most", "5000"), "5000 is not a whole number from 1 to 4,096"),
+        (("storage=/nonexistent", "accelerator=unet3d_h100"), "there is no folder /nonexistent"),
+        (("storage=/proc", "accelerator=unet3d_h100"), "/proc is not writable for you, or has no space"),
     ],
 )
 def test_what_it_cannot_do_is_refused_before_anything_is_begun(words, why, tmp_path, monkeypatch):
@@ -258,6 +262,17 @@ def test_what_is_swept_beside_storage_and_accelerator_stands_behind_the_name(tmp
 
     steps = [f"own (threads={threads} accelerator.step_s={step_s})" for threads in (2, 4) for step_s in (0.1, 0.2)]
     assert sorted(names) == sorted([*steps, "unet3d_h100", "retinanet_b200"])
+
+
+def test_a_dry_run_names_the_file_of_the_baseline_and_says_that_the_data_may_be_more(tmp_path, capsys):
+    words = (f"storage={tmp_path}", *OWN, f"campaign_dir={tmp_path}/feed", "iterations=1", "--dry-run")
+
+    assert feed.main(words) == 0
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert "at least 2 files" in said
+    assert "to be made, and more for more accelerators; about 20 runs of at least 0.10 s" in said
+    assert "each storage is measured alone with a file of 400 MB" in said
 
 
 def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_two_probes(tmp_path, monkeypatch):

@@ -61,10 +61,10 @@ def test_each_file_of_several_rules_is_copied_once_in_the_order_of_names_and_tol
     told = []
     what = apply_copies.copy_request(home, ["advised", "all"])
 
+    assert str(what).startswith(f"3 files, 0.1 MB, of {source} would be copied to {source.parent}/fast/")
     apply_copies.apply_plan(what, lambda *words: told.append(words))
 
     assert [name for name, *_ in what.wanted_files] == [*NAMES]
-    assert str(what).startswith(f"3 files, 0.1 MB, of {source} would be copied to {source.parent}/fast/")
     assert told == [("copying", done, 3, "files") for done in (0, 3)]
     apply_copies.apply_plan(what, lambda *words: told.append(words))
     assert told[2:] == [("copying", 3, 3, "files")]
@@ -81,6 +81,24 @@ def test_what_was_copied_is_not_copied_again_and_what_a_kill_left_goes(home, mon
 
     assert [name for name, _ in copied] == ["b/three.bin"]
     assert not (copies / ".incoming").exists()
+
+
+def test_only_what_is_still_to_copy_is_told(home, source):
+    _apply(home)
+
+    assert str(apply_copies.copy_request(home, ["all"])).startswith(f"1 file, 0.0 MB, of {source} would be copied to ")
+    assert str(apply_copies.copy_request(home, ["advised"])).startswith(f"2 files, 0.0 MB, of {source} are already ")
+
+
+def test_rules_that_together_exceed_the_capacity_are_refused_before_anything_is_copied(home, source):
+    root, capacity = source.parent / "fast", 36_864  # 9,000 and 18,000 bytes need 12,288 and 20,480 bytes on the disk
+    plan = plan_of(source, root, NAMES, advised=[0], smallest=[1], largest=[2])
+    staging_plan.save_plan(home, plan | {"capacity_bytes": capacity})
+
+    assert apply_copies.copy_request(home, ["advised", "smallest"])
+    with pytest.raises(UsageError, match=r"smallest and largest need .* MB together, but .* is 0\.0 MB"):
+        apply_copies.copy_request(home, ["smallest", "largest"])
+    assert not any(root.iterdir())
 
 
 def test_a_copy_that_does_not_read_back_gets_no_name(home, monkeypatch):

@@ -122,6 +122,8 @@ HDD = Path("/bed/hdd.model")
         (True, HDD, {**SERVED, "kind": "flash"}, "other parameters"),
         (True, HDD, {**SERVED, "parameters": {"rpm": 5400}}, "other parameters"),
         (True, HDD, {**SERVED, "faults": {"eio_every": 50}}, r"injects faults \(eio_every 50\)"),
+        (True, HDD, {**SERVED, "faults": {"spike_every": 0, "spike_ms": 200}}, None),
+        (True, HDD, {**SERVED, "faults": {"spike_every": 9, "spike_ms": 200}}, r"\(spike_every 9, spike_ms 200\)"),
         (True, HDD, None, "does not answer"),
     ],
 )

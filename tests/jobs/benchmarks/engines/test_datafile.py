@@ -86,7 +86,7 @@ def test_too_little_room_is_told_before_a_byte_is_written(tmp_path):
     with pytest.raises(DatasetError, match="MB free") as refused:
         datafile.make_data_file(folder, 1 << 60, lambda *_: None)
 
-    assert "benchmark.file_mb" in refused.value.hint
+    assert "benchmark.file_mb=… (with python -m jobs: --file-mb …)" in refused.value.hint
     assert not list(folder.glob("read-*"))
 
 
