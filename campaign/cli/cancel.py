@@ -29,7 +29,9 @@ _CHECK_EACH_S = 1.0
 
 def main(argv: list[str]) -> int:
     """Cancel all jobs of a campaign, or the jobs of the named cells; return the exit code."""
-    parser = arguments.make_parser("cancel", "End the Slurm jobs of a campaign, or its worker on this machine; remove nothing.", json=False)
+    parser = arguments.make_parser(
+        "cancel", "End the Slurm jobs of a campaign, or its worker on this machine; remove nothing.", json=False
+    )
     parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
     cells, root = arguments.split_cells_and_folder(parser.parse_args(argv).words)
     folder = CampaignFolder(resolve_links(root))
