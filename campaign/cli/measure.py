@@ -224,10 +224,16 @@ def _reads(entry: PlannedCell, mean: float | None) -> tuple[int, float]:
 
 
 def _sizes(folder: Path) -> list[int]:
-    """Return the sizes of the images in a folder, at most of as many images as a run reads."""
+    """Return the sizes of the images in a folder, at most of as many images as a run reads.
+
+    Raises UsageError if all images are empty.
+    """
     images = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
     images = (image for image in images if image.name.lower().endswith(IMAGE_SUFFIXES))
-    return [image.lstat().st_size for image in itertools.islice(images, _FILES)]
+    sizes = [image.lstat().st_size for image in itertools.islice(images, _FILES)]
+    if sizes and not any(sizes):
+        raise UsageError(f"the images in {folder} are empty", "name a folder with images that can be decoded")
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -350,7 +356,13 @@ def _answers(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path:
     gives = max((rate for (place, _), rate in known.items() if place <= _RANDOM), default=None)
     if not best:
         alone = [f"{path} gives {gives:.4g} MB/s by itself."] if gives else []
-        return [*alone, "How fast the storage feeds TensorFlow is not known: no cell with decoding is done."]
+        decoding = [row for row in rows if row.place == _DECODED]
+        if read and not decoding:
+            reads = f"TensorFlow reads {_rate(read):.4g} MB/s at most, with {count_noun(read.threads, 'thread')}"
+            return [*alone, f"{reads}, without decoding."]
+        reasons = (row.record.get("reason") for row in decoding if row.record)
+        why = next(filter(None, reasons), "no cell with decoding is done")
+        return [*alone, f"How fast the storage feeds TensorFlow is not known: {why}."]
     only = (
         f"; without decoding TensorFlow reads {_rate(read):.4g} MB/s ({count_noun(read.threads, 'thread')})"
         if read

@@ -19,7 +19,7 @@ from campaign.cli import run as main_verb
 from campaign.config import command_line
 from campaign.config.collect import collect_points
 from campaign.errors import EnvironmentFaultError, UsageError
-from tests.campaign.fake_template import figures
+from tests.campaign.fake_template import failed, figures
 from tests.campaign.on_disk import leave_record
 
 
@@ -126,6 +126,9 @@ def test_odd_names_are_taken_as_they_are(place, ask):
 def test_wrong_places_are_told_with_the_cure(place, ask):
     (place / "file").touch()
     (place / "images").mkdir()
+    (place / "empty").mkdir()
+    (place / "empty" / "a.jpg").touch()
+    (place / "me").mkdir()
     other = "/dev/shm" if os.stat("/dev/shm").st_dev != place.stat().st_dev else "/proc"  # noqa: S108, PTH116
     for words, why in (
         ((), "takes one folder, and none is named"),
@@ -136,6 +139,7 @@ def test_wrong_places_are_told_with_the_cure(place, ask):
         ((place, "--data", place / "gone"), "is not there"),
         ((place, "--data", other), "lies on another file system"),
         ((place / "images", "--data", place), "lies in the images"),
+        ((place / "me", "--data", place / "empty"), "the images in .*empty are empty"),
         ((place, "benchmark=alexnet"), "has its own benchmarks"),
         ((place, "storage=hdd"), "PATH says where"),
         ((place, "dataset.path=/data"), "PATH says where"),
@@ -209,7 +213,8 @@ RATES = {"read": 160.0, ("random_read", 1): 20.0, ("random_read", 8): 60.0, ("ra
 def leave(planned, entry, rates):
     """Leave the record of a cell: three runs of these MB/s, or of one, during which the storage was busy."""
     data, machine = {"path": "/d", "checksum": "c"}, {"host": "n", "affinity": [0, 1]}
-    runs = [run_of(entry, rate) for rate in (rates if isinstance(rates, tuple) else [rates] * 3)]
+    each = rates if isinstance(rates, tuple) else [rates] * 3
+    runs = [rate if isinstance(rate, dict) else run_of(entry, rate) for rate in each]
     leave_record(planned.folder, entry.cell, *runs, data=data, status="done", provenance=machine)
 
 
@@ -325,6 +330,21 @@ def test_what_lacks_is_said_and_not_guessed(measured):
 
 def test_without_a_cell_that_decodes_nothing_is_said_of_how_fast_it_feeds(measured):
     assert "is not known: no cell with decoding is done" in measured({"read": 160.0})
+
+
+def test_the_reason_of_the_cells_that_decode_is_said_where_no_number_of_theirs_counts(measured):
+    broken = failed("a.jpg is broken")
+
+    said = measured({"read": 160.0, (True, 1): (broken, broken, broken)})
+
+    assert re.search(r"is not known: 0 of 3 measured runs valid, \d needed; a\.jpg is broken\.", said)
+
+
+def test_without_decoding_the_answer_is_that_of_the_files_that_are_read(measured):
+    said = measured(RATES, "benchmark.preprocess=false")
+
+    assert "TensorFlow reads 45 MB/s at most, with 8 threads, without decoding." in said
+    assert "not known" not in said
 
 
 def test_advice_on_its_cells_gives_their_commands(place, ask, folder):
