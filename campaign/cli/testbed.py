@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,11 +37,13 @@ MB/s). `up` makes the missing storages. `check` compares their speed with their 
 A campaign uses the storages with site=twin. `up nodes=4` makes four emulated nodes, each with its own page cache, for
 storage=nodes; `fill` takes the settings of a campaign, and makes its datasets on these nodes."""
 _USAGE = """\
-%(prog)s up [--dry-run] [KEY=VALUE ...] | down [--keep] [--dry-run] |
+%(prog)s up [--dry-run] [KEY=VALUE ...] | down [--keep | --yes] [--dry-run] |
          fill KEY=VALUE ... | status [--json] | check [--json] [NAME ...]
          [--folder DIR]"""
 _NONE, _EXAMPLE = "-", "+paper=hepcnn +size=smoke"
-_FLAGS = {"keep": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
+_FLAGS = {"keep": ("down",), "yes": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
+# The names that campaigns, staging and the testbed make in the data folder of a storage; also hidden `.tfio-…` names.
+_OWN_NAMES = re.compile(r"datasets|baseline|checkpoints|staged|tfio-.*|\.tfio-.*|\.testbed-.*")
 _BASELINE_BYTES = 6 * GB  # for a baseline's file of 5 GB (Section IV of the paper) and the file system's own data
 
 
@@ -109,6 +113,7 @@ def _make_parser() -> arguments.CampaignParser:
         "--dry-run", action="store_true", help="print the shell commands of up or down, run nothing; needs no root"
     )
     parser.add_argument("--keep", action="store_true", help="for down: keep the disk images with their datasets")
+    parser.add_argument("--yes", action="store_true", help="for down: delete files of yours on the storages, too")
     parser.add_argument("--json", action="store_true", help="for status and check: print the result as JSON on stdout")
     return parser
 
@@ -141,10 +146,26 @@ def _take_down(options: argparse.Namespace, folder: Path) -> int:
     if inspect_testbed(folder).marker is None:
         _require_nothing_mounted(folder)
         console.say(f"no testbed in {folder}")
+    if not (options.keep or options.yes) and (own := _files_of_users(inspect_testbed(folder))):
+        raise UsageError(
+            f"the storages hold files that neither a campaign nor the testbed made, and `down` would delete them:"
+            f" {own[0]}{' and others' * (len(own) > 1)}",
+            "copy them to another place, then give --yes; or keep the disk images with --keep",
+        )
     state = apply.take_down(folder, keep=options.keep)
     if state.marker is None and state.foreign_names:
         console.say(f"{folder} was not removed: it contains foreign files, such as {state.foreign_names[0]}")
     return 0
+
+
+def _files_of_users(state: TestbedState) -> list[Path]:
+    """Return the files and folders in the storages' data folders whose names no campaign and no testbed uses."""
+    found: list[Path] = []
+    for storage in state.storages.values():
+        if storage.ours_mounted and not storage.stuck and not storage.empty:
+            with suppress(OSError):  # the device of this storage fails, and `down` must be able to remove it
+                found += [path for path in sorted(storage.root.iterdir()) if not _OWN_NAMES.fullmatch(path.name)]
+    return found
 
 
 def _require_nothing_mounted(folder: Path) -> None:

@@ -57,7 +57,7 @@ def _overlay(space: Workspace) -> Start:
 
 def _testbed(space: Workspace) -> Start:
     bed = space.folder / "bed"
-    space.stack.callback(space.program, *CAMPAIGN, "testbed", "down", "--folder", str(bed))
+    space.stack.callback(space.program, *CAMPAIGN, "testbed", "down", "--yes", "--folder", str(bed))
     sizes = [f"{name}.size_gb=1" for name in _EMULATED]
     up = space.program(*CAMPAIGN, "testbed", "up", "--folder", str(bed), f"storages=[{','.join(_EMULATED)}]", *sizes)
     if up.returncode:

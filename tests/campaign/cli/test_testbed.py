@@ -1,5 +1,6 @@
 """What `testbed up` may be asked for; each key changes what is made."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -211,3 +212,25 @@ def test_a_preview_of_down_says_what_would_be_ended_and_that_nothing_was_done(tm
 
     assert run_guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
     assert f"# end ceph-mon, ceph-osd and radosgw in {tmp_path}/s3" in capsys.readouterr().out
+
+
+def test_down_deletes_no_file_of_a_user_without_a_yes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verb.os, "geteuid", lambda: 0)
+    point = tmp_path / "hdd"
+    for name in ("datasets", "tfio-me", ".tfio-lock", "pics"):
+        (point / "data" / name).mkdir(parents=True)
+    loop = LoopDevice("/dev/loop3", "7:3")
+    storage = dataclasses.replace(up_and_running("hdd", loop, HDD), point=point, empty=False)
+    found = bed_state({"hdd": storage}, numbers={"hdd": "7:3"}, folder=tmp_path)
+    removed = []
+    monkeypatch.setattr(verb, "inspect_testbed", lambda *_: found)
+    monkeypatch.setattr(verb.apply, "take_down", lambda _, keep: removed.append(keep) or found)
+
+    codes = [
+        run_guarded(["testbed", "down", "--folder", str(tmp_path), *flags]) for flags in ([], ["--keep"], ["--yes"])
+    ]
+    (point / "data" / "pics").rmdir()
+    codes.append(run_guarded(["testbed", "down", "--folder", str(tmp_path)]))
+
+    assert (codes, removed) == ([2, 0, 0, 0], [True, False, False])
+    assert f"`down` would delete them: {point}/data/pics\n" in capsys.readouterr().err
