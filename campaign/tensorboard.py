@@ -18,6 +18,7 @@ from jobs import checks
 from jobs.errors import JobError
 from jobs.events import posix_window
 from jobs.judging import stopping
+from jobs.judging.judge import spread_of_cell
 from jobs.model.record import ODD_FIGURES, Record
 from jobs.model.settings import flat_items
 from jobs.profiler import tensorboard_files
@@ -61,12 +62,12 @@ def write_trials(logdir: Path, folder: CampaignFolder, records: Mapping[str, Rec
 
 def _facts_of_cell(record: Record) -> dict[str, _Setting]:
     """Return the settings of a cell, its status, whether its runs are stable, and its emulated storages."""
-    spread = next((check["passed"] for check in record["checks"] if check["rule"] == "spread"), None)
+    spread = spread_of_cell(record)
     return {
         "benchmark": record["cell"]["benchmark"],
         **{key: _plain_value(value) for key, value in flat_items(record["cell"]["settings"])},
         "status": record["status"],
-        "spread": _MEANINGS[spread],
+        "spread": _MEANINGS[spread["passed"] if spread else None],
         "emulated": ", ".join(emulation.emulated_names(record["cell"]["settings"], record["provenance"])) or _REAL,
     }
 

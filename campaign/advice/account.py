@@ -14,6 +14,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError
 from jobs.judging import stopping
+from jobs.judging.judge import spread_of_cell
 from jobs.model import reading
 from jobs.model.record import MeasuredMetric, PredictionAccount, Record, TestedPrediction
 from jobs.system import files, untrusted
@@ -119,7 +120,7 @@ def _reason_of_no_decision(recorded: Record, tested: TestedPrediction, values: S
         return f"the runs of the test have no metric {tested['figure']}"
     low, high, least, most = tested["low"], tested["high"], min(values), max(values)
     is_clear = low <= least <= most <= high or most < low or high < least
-    spread = next((check for check in recorded["checks"] if check["rule"] == "spread"), None)
+    spread = spread_of_cell(recorded)
     if is_clear or not spread or spread["passed"] is not False:
         return ""
     return f"unstable: {spread['message']}: `show {tested['tested']}` names the command, add redo=true"

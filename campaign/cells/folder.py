@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import secrets
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -145,6 +146,11 @@ class CampaignFolder:
         """Return the bytes that the next record needs; the old record is kept until the new record is complete."""
         largest = max(map(_file_size, self.records.glob("*/record.json")), default=0)
         return max(_FIRST_RECORD_BYTES, 2 * largest)
+
+    @property
+    def cancel_command(self) -> str:
+        """Return the command that ends the jobs or the worker of the campaign, quoted for a shell."""
+        return f"python -m campaign cancel {shlex.quote(str(self.root))}"
 
     def worker_lock(self) -> FileLock:
         """Return the lock that the only worker on a workstation holds while the worker runs in this folder."""

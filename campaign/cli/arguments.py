@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -54,6 +54,18 @@ def take_options(
         if word.startswith("-") and (flag := word.partition("=")[0]) not in legal:
             raise UsageError(f"unknown flag '{flag}'", nearest_hint(flag, legal))
     return options, rest
+
+
+def whole_number(most: int | None = None) -> Callable[[str], int]:
+    """Return the type of a flag whose value is a whole number from 1 on, and at most `most` if `most` is given."""
+
+    def number(text: str) -> int:
+        if text.isdecimal() and int(text) and (most is None or int(text) <= most):
+            return int(text)
+        legal = "of 1 or more" if most is None else f"from 1 to {most:,}"
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number {legal}")
+
+    return number
 
 
 def add_folder(verb: argparse.ArgumentParser, about: str = "the campaign folder (default: results)") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from campaign import console
 from campaign.cells import folder as folders
@@ -110,20 +110,11 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
     return code
 
 
-def _up_to(most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if text.isdecimal() and 1 <= int(text) <= most:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to {most:,}")
-
-    return number
-
-
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = arguments.make_parser("feed", _ABOUT, _USAGE, json=True)
     add = parser.add_argument
-    add("--runs", type=_up_to(100), metavar="N", default=_RUNS, help="runs of the largest number (5)")
-    add("--most", type=_up_to(4096), metavar="N", default=_MOST, help="accelerators per node at most")
+    add("--runs", type=arguments.whole_number(100), metavar="N", default=_RUNS, help="runs of the largest number (5)")
+    add("--most", type=arguments.whole_number(4096), metavar="N", default=_MOST, help="accelerators per node at most")
     add("--yes", action="store_true", help="start without a question")
     add("--dry-run", action="store_true", help="print what one accelerator needs, and start nothing")
     add("words", nargs="*", metavar="KEY=VALUE", help="settings of the campaign: nodes=2 benchmark.engine=tf")

@@ -252,8 +252,8 @@ class _Row:
     @property
     def unstable(self) -> bool:
         """Whether the runs scatter more widely than the check `spread` allows."""
-        checks = self.record.get("checks", ()) if self.record else ()
-        return any(check["rule"] == "spread" and check["passed"] is False for check in checks)
+        spread = judge.spread_of_cell(self.record) if self.record else None
+        return spread is not None and spread["passed"] is False
 
     @property
     def mb_per_s(self) -> float | None:

@@ -377,7 +377,7 @@ def _say_how_to_come_back(conduct: Conduct, cluster: str, folder: folders.Campai
             f"to end them: python -m campaign cancel {where}"
         )
     elif folder.is_worker_running():
-        end = f"python -m campaign cancel {folder.root}"
+        end = folder.cancel_command
         console.say(f"the worker of the earlier command continues; {again} waits for it; to end it: {end}")
     else:
         console.say(f"stopped; what was measured is kept, and {again} continues from here")

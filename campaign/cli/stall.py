@@ -132,7 +132,13 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         help="folder or file that the program reads; may be repeated",
     )
     add("--cold", action="store_true", help="measure only cold runs; exit code 1 if a run was not cold")
-    add("--runs", metavar="N", type=_count, default=_RUNS, help=f"number of cold and of warm runs (default: {_RUNS})")
+    add(
+        "--runs",
+        metavar="N",
+        type=arguments.whole_number(),
+        default=_RUNS,
+        help=f"number of cold and of warm runs (default: {_RUNS})",
+    )
     add(
         "--within",
         metavar="SHARE",
@@ -142,7 +148,7 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add(
         "--most",
         metavar="N",
-        type=_count,
+        type=arguments.whole_number(),
         help=f"largest number of cold and of warm runs, including added runs (default: {_MOST})",
     )
     add("--from", dest="begins", metavar="REGEX", help="start the timed part at the first output line that matches")
@@ -169,12 +175,6 @@ def _place(text: str) -> Path:
     if text.strip():
         return resolve_links(text)
     raise argparse.ArgumentTypeError("an empty text names no folder and no file")
-
-
-def _count(text: str) -> int:
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is not a whole number of 1 or more")
 
 
 def _share(text: str) -> float:

@@ -143,10 +143,11 @@ def _report_how_to_use_store(folder: Path) -> None:
 
 
 def _take_down(options: argparse.Namespace, folder: Path) -> int:
-    if inspect_testbed(folder).marker is None:
+    found = inspect_testbed(folder)
+    if found.marker is None:
         _require_nothing_mounted(folder)
         console.say(f"no testbed in {folder}")
-    if not (options.keep or options.yes) and (own := _files_of_users(inspect_testbed(folder))):
+    if not (options.keep or options.yes) and (own := _files_of_users(found)):
         raise UsageError(
             f"the storages hold files that neither a campaign nor the testbed made, and `down` would delete them:"
             f" {own[0]}{' and others' * (len(own) > 1)}",

@@ -184,7 +184,7 @@ def wait_for_worker(folder: CampaignFolder) -> None:
         process = find_worker(folder)
         console.say(
             f"a worker of an earlier command{f' (process {process.pid})' if process else ''} is still running in this "
-            f"folder; waiting until it ends …; `python -m campaign cancel {folder.root}` ends the worker"
+            f"folder; waiting until it ends …; `{folder.cancel_command}` ends the worker"
         )
         lock.acquire()
     lock.release()

@@ -168,7 +168,7 @@ def refuse_while_jobs_live(folder: CampaignFolder) -> None:
     if workers.open:
         raise EnvironmentFaultError(
             f"the cluster still has {count_noun(len(workers.open), 'job')} of this campaign, as far as Slurm knows",
-            f"`python -m campaign cancel {folder.root}` ends the jobs; the option cluster=slurm follows the jobs; "
+            f"`{folder.cancel_command}` ends the jobs; the option cluster=slurm follows the jobs; "
             "campaign_dir=… chooses another folder",
         )
 
@@ -220,7 +220,7 @@ def _report_ignored_options(request: CampaignCall, tokens: Sequence[str]) -> Non
     for change, number in changes.items():
         console.say(f"{change} does not apply to {count_noun(number, 'cell')} in these jobs")
     if changes:
-        cancel = f"`python -m campaign cancel {request.folder.root}`"
+        cancel = f"`{request.folder.cancel_command}`"
         console.say(f"to submit these cells with the new options: {cancel}, then this command")
 
 

@@ -125,8 +125,13 @@ def refusal_by_limits(looser: str, spread_max: float) -> tuple[str, str]:
 
 def refusal_of_comparison(record: Record) -> tuple[str, str]:
     """Return the refusal (`refusal_by_limits`) to compare the cell of a judged record with others."""
-    spread_max = next((check["limit"] for check in record.get("checks", ()) if check["rule"] == "spread"), 0.0)
-    return refusal_by_limits(", ".join(record.get("looser_checks", ())), spread_max)
+    spread = spread_of_cell(record)
+    return refusal_by_limits(", ".join(record.get("looser_checks", ())), spread["limit"] if spread else 0.0)
+
+
+def spread_of_cell(record: Record) -> Check | None:
+    """Return the check `spread` of the cell of a judged record, or None if the cell has no such check."""
+    return next((check for check in record.get("checks", ()) if check["rule"] == "spread"), None)
 
 
 def looser_checks(terms: Terms) -> list[str]:
