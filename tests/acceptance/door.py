@@ -155,10 +155,7 @@ def status(results: Path) -> dict[str, dict]:
 
 def table(results: Path, name: str) -> pd.DataFrame:
     """Read a CSV of `tables/` or `figures/` by its name without ending."""
-    (path,) = (
-        results / place / f"{name}.csv" for place in ("tables", "figures") if (results / place / f"{name}.csv").exists()
-    )
-    return pd.read_csv(path)
+    return pd.read_csv(next(results.glob(f"*/{name}.csv")))
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -32,7 +32,7 @@ SIZES = {
 }
 GOALS = {10_000: ("at most 6", "at most 300"), 100_000: ("at most 60", "at most 1,000")}
 """By cells, those of seconds and of MB."""
-EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+EXAMPLE = json.loads((Path(__file__).parents[1] / "acceptance" / "stored" / "record.json").read_text(encoding="utf-8"))
 STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24, 32)
 OF_A_SET, RUNS = len(STORAGES) * len(THREADS), 6
 

@@ -11,7 +11,7 @@ _OF_THE_WORKER = (
     "run", "role", "started_utc", "status", "checks", "token", "log", "exclusive", "host", "node", "job",
     "cpus",
 )  # fmt: skip
-EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+EXAMPLE = json.loads((Path(__file__).parents[1] / "acceptance" / "stored" / "record.json").read_text(encoding="utf-8"))
 TERMS = EXAMPLE["terms"]
 # What changes with the amount of a rate: what was asked for, and what the device moved.
 _ASKED = {"images": ["images_asked"], "bytes_read": ["bytes_asked", "listed_bytes"], "bytes_written": ["bytes_asked"]}

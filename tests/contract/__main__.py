@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from campaign.config.collect import collect_points, make_cells
-from tests.contract.test_measured import CAMPAIGN, MEASURED, write_tables
+from tests.contract.test_measured import ACCEPTANCE, CAMPAIGN, write_tables
 
 
 def main() -> None:
@@ -32,10 +32,11 @@ def main() -> None:
     marker.write_text(text, encoding="utf-8")
     with tempfile.TemporaryDirectory() as out:
         written = write_tables(Path(out))
-        shutil.rmtree(MEASURED / "expected")
-        (MEASURED / "expected").mkdir()
+        expected = ACCEPTANCE / "goldens" / "measured"
+        shutil.rmtree(expected)
+        expected.mkdir()
         for name, table in written.items():
-            shutil.copy(table, MEASURED / "expected" / name)
+            shutil.copy(table, expected / name)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from campaign.__main__ import run_guarded
 from tests.campaign.command_line import TINY, CommandLine
 from tests.judged import records_of
 
-CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
+CONTRACT = json.loads((Path(__file__).parents[1] / "acceptance" / "stored" / "record.json").read_text(encoding="utf-8"))
 OF_MICRO = (
     *TINY, "storage.exclusive=lock", "runs=2", "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.15",
     "checks.time_error_max=0.6",

@@ -14,8 +14,8 @@ from analysis.__main__ import main
 from campaign.config.collect import collect_points, make_cells
 from tests.analysis.record_factory import leave_unrendered
 
-MEASURED = Path(__file__).parent / "measured"
-CAMPAIGN, EXPECTED = MEASURED / "campaign", sorted((MEASURED / "expected").iterdir())
+ACCEPTANCE = Path(__file__).parents[1] / "acceptance"
+CAMPAIGN, EXPECTED = ACCEPTANCE / "stored" / "measured", sorted((ACCEPTANCE / "goldens" / "measured").iterdir())
 
 
 def test_the_same_words_are_the_same_cells():

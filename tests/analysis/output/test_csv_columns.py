@@ -25,7 +25,7 @@ def test_the_page_of_columns_is_what_the_list_says():
 
 @pytest.mark.parametrize("file", FILES)
 def test_each_column_of_a_measured_campaign_is_on_the_page(file):
-    path = ROOT / "tests" / "contract" / "measured" / "expected" / file
+    path = ROOT / "tests" / "acceptance" / "goldens" / "measured" / file
     with path.open(encoding="utf-8") as lines:
         (header, *_) = csv.reader(lines)
 

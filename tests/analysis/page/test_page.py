@@ -22,8 +22,6 @@ from tests.analysis.record_factory import failed, id_of, record, run, scattered,
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import grid, training
 
-CONTRACT = Path(__file__).parents[2] / "contract"
-
 
 class Page(HTMLParser):
     """A page as a browser takes it apart: elements with their attributes, and text; tags must match."""

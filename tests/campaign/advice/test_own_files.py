@@ -12,7 +12,7 @@ from jobs.profiler import report
 from tests.jobs.events.logs import event, stream
 from tests.jobs.events.spaces import written
 
-RECORDS = Path(__file__).parents[2] / "contract" / "measured" / "campaign" / "records"
+RECORDS = Path(__file__).parents[2] / "acceptance" / "stored" / "measured" / "records"
 PROFILE = RECORDS / "micro-demo-local-t2-b8-p0-c4855c15f1" / "profile-1.npz"
 LOG = RECORDS / "hepcnn-hep-local-b4-27ad75d6cc" / "timelog-1.timelog"
 

@@ -13,7 +13,7 @@ from campaign.staging import observed_runs
 from campaign.verbs import VERBS
 from jobs.profiler import Profile
 
-MEASURED = Path(__file__).parents[2] / "contract" / "measured" / "campaign"
+MEASURED = Path(__file__).parents[2] / "acceptance" / "stored" / "measured"
 CELL = "micro-demo-local-t2-b8-p0-c4855c15f1"
 PROFILE = MEASURED / "records" / CELL / "profile-1.npz"
 LOG = MEASURED / "records" / "hepcnn-hep-local-b4-27ad75d6cc" / "timelog-1.timelog"

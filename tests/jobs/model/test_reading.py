@@ -18,7 +18,7 @@ from jobs.model.work import WorkList
 from jobs.system.untrusted import UntrustedError
 from tests.jobs.odd_json import ODD, changed
 
-RECORD = json.loads((Path(__file__).parents[2] / "contract" / "record.json").read_text(encoding="utf-8"))
+RECORD = json.loads((Path(__file__).parents[2] / "acceptance" / "stored" / "record.json").read_text(encoding="utf-8"))
 
 
 class Inner(TypedDict):

@@ -9,7 +9,7 @@ import pytest
 from jobs.judging.judge import judge_record
 from jobs.model.record import contradictions
 
-RECORD = json.loads((Path(__file__).parents[2] / "contract" / "record.json").read_text(encoding="utf-8"))
+RECORD = json.loads((Path(__file__).parents[2] / "acceptance" / "stored" / "record.json").read_text(encoding="utf-8"))
 
 
 def told(of_run=(), of_cell=(), **changes):
