@@ -214,9 +214,19 @@ def record(*rates: object, **keys: object) -> dict:
 
 
 def stored(folder: Path, *made: dict) -> Path:
-    """Write records as a campaign folder that `python -m analysis` reads; return it."""
+    """Write records as a campaign folder of one request, which every verb reads; return it."""
     for each in copy.deepcopy(made):
         path = folder / "records" / each["cell"]["id"] / "record.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(each), "utf-8")
+    request = {
+        "token": made[0]["campaign"]["token"],
+        "utc": made[0]["campaign"]["submitted_utc"],
+        "words": made[0]["campaign"]["words"],
+        "order_seed": 0,
+        "cells": [each["cell"]["id"] for each in made],
+        "terms": made[0]["terms"],
+    }
+    campaign = {"schema": 1, "tool": "tfio-campaign", "requests": [request]}
+    (folder / "campaign.json").write_text(json.dumps(campaign), "utf-8")
     return folder
