@@ -127,7 +127,6 @@ def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command
     assert sorted(path.name for path in images.iterdir()) == sorted(f"{number}.jpg" for number in range(16))
 
 
-@pytest.mark.shows("run_timeout_s", "cluster.name")
 @pytest.mark.long
 def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     """The storage hangs: a file that is opened blocks, as on a dead NFS server; here a lease does it.
@@ -151,7 +150,6 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     assert "still running after run_timeout_s=3, killed" in record["reason"]
 
 
-@pytest.mark.shows("campaign_dir")
 @pytest.mark.long
 def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):
     words = ("-m", "threads=1,2", *LONG, f"campaign_dir={small_disk}/results")

@@ -405,7 +405,6 @@ def test_a_run_that_is_to_read_nothing_has_no_data_to_compare():
 
 
 @pytest.mark.parametrize(("seconds", "limit", "passed"), [(0.1, 0.01, True), (0.101, 0.01, False), (0.101, 0.02, True)])
-@pytest.mark.shows("checks.throttled_max")
 def test_a_run_that_a_quota_held_back_does_not_count_unless_that_is_allowed(seconds, limit, passed):
     run = {"quota_cores": 0.2, "throttled_periods": 7, "throttled_s": seconds}
 
@@ -430,7 +429,6 @@ def test_a_clock_that_goes_otherwise_than_the_kernels_or_the_hardwares_does_not_
         (0.06, 0.1, 0.1, False),
     ],
 )
-@pytest.mark.shows("checks.stolen_max")
 def test_a_run_whose_processors_the_hypervisor_took_does_not_count(stolen_s, elapsed_s, limit, passed):
     run = {"steal_s": stolen_s, "elapsed_s": elapsed_s}
 

@@ -49,7 +49,6 @@ def test_a_run_fails_from_so_many_delays_on_of_so_many_threads_with_work(of, lea
     assert [judged(least - 1), judged(least)] == [True, False]
 
 
-@pytest.mark.shows("checks.delayed_max")
 @pytest.mark.parametrize(("limit", "passed"), [(0.05, False), (0.2, True), (1.0, True)])
 def test_how_long_threads_with_work_may_be_kept_from_it_is_a_limit(limit, passed):
     found = checks.undelayed(run(running=80, held=20), replace(LIMITS, delayed_max=limit))
@@ -101,7 +100,6 @@ def test_what_was_met_is_told():
     )
 
 
-@pytest.mark.shows("checks.io_limit_max")
 @pytest.mark.parametrize(
     ("reached", "most", "passed"), [(5_000_000, 0.5, True), (5_000_001, 0.5, False), (9_000_000, 0.9, True)]
 )

@@ -113,7 +113,6 @@ def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, di
         mapped.close()
 
 
-@pytest.mark.shows("cache")
 def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, disk):
     data = disk / "data"
     write_jpegs(data, 24, side=512)
@@ -153,7 +152,6 @@ def test_files_that_cannot_be_read_are_counted_and_named_and_the_run_is_invalid(
     assert "complete: 21 of 26 images delivered, 5 unreadable: " in figures["reason"]
 
 
-@pytest.mark.shows("benchmark.ignore_errors")
 def test_without_ignore_errors_a_truncated_image_ends_the_run_and_is_named_in_its_log(execute, data):
     truncate(data / "007.jpg")
 

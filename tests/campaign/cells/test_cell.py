@@ -49,7 +49,6 @@ def _profile(**asked):
     return {"posix": "none", "tensorflow": "none", "every": None, "compare": True} | asked
 
 
-@pytest.mark.shows("nodes", "profile.posix", "profile.tensorflow", "staging")
 @pytest.mark.parametrize(
     ("key", "nothing", "others", "acting"),
     [

@@ -44,7 +44,6 @@ def test_a_damaged_record_is_to_do_again_and_a_newer_one_stops_the_plan(cells, f
         cell_plan.make_plan(made, conduct, folder)
 
 
-@pytest.mark.shows("order_seed")
 def test_the_order_is_a_permutation_that_its_seed_decides(cells, folder):
     made, conduct = cells
 
@@ -96,7 +95,6 @@ def test_runs_under_other_conditions_than_the_first_one_that_counts_do_not_count
     assert judge.first_conditions(found) == one
 
 
-@pytest.mark.shows("site.spread_max", "site.throttled_max")
 @pytest.mark.parametrize("name", ["spread_max", "throttled_max"])
 def test_a_threshold_of_the_sites_own_is_not_looser_than_it(cells, name):
     conduct = {**cells[1], "checks": {**cells[1]["checks"], name: 0.5}}

@@ -26,7 +26,6 @@ def compared(folder):
     return cells, conduct, work_list(folder, cells, conduct)
 
 
-@pytest.mark.shows("profile.compare")
 def test_each_profiled_run_has_one_without_beside_it_and_the_record_says_what_it_cost(folder, compared):
     cells, conduct, work = compared
 

@@ -74,7 +74,6 @@ def test_the_measured_runs_decide_over_a_cell(warmup, measured, status, reason, 
     assert (found["status"], found["reason"]) == (status, reason)
 
 
-@pytest.mark.shows("runs")
 def test_what_is_missing_follows_from_what_is_there(point):
     done, broken = (
         judge.judge_record(_record(point, *[("measured", "valid", 1)] * valid, ("measured", "invalid", 1)), TERMS)

@@ -45,7 +45,6 @@ def test_the_width_is_a_share_of_numpy_s_median_and_the_limit_itself_is_narrow_e
     assert stopping.check_spread(rates, {**TERMS, "until_spread": None}) is None
 
 
-@pytest.mark.shows("until_spread")
 def test_runs_are_added_until_the_interval_of_the_median_is_narrow(folder, adding):
     # Of six and seven runs the interval is min to max; of eight the second to the seventh: 99 to 101.
     rates = [99.0, 101.0, 100.0, 100.0, 103.0, 100.0, 97.0, 100.0]
@@ -66,7 +65,6 @@ def test_runs_are_added_until_the_interval_of_the_median_is_narrow(folder, addin
     assert (recorded["status"], recorded["reason"]) == ("done", None)
 
 
-@pytest.mark.shows("max_runs")
 def test_at_max_runs_it_gives_up_and_says_so_and_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):
     adding["cells"][0]["dataset"] |= {"files": 1, "bytes": 1}
     template, (recorded,) = walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))

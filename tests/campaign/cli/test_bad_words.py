@@ -60,7 +60,6 @@ _WRONG = {
 }
 
 
-@pytest.mark.shows("benchmark.name")
 @pytest.mark.parametrize("word", _WRONG)
 def test_a_wrong_word_is_named_with_its_cure(word, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

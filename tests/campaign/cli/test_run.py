@@ -136,7 +136,6 @@ def tries(folder, said, reports, monkeypatch):
 FAILED, CANCELLED, KILLED = ({"code": code, "node": "n1"} for code in ("NODE_FAIL", "CANCELLED", "FAILED"))
 
 
-@pytest.mark.shows("retries")
 def test_what_failed_for_no_reason_of_its_own_is_tried_again_a_bounded_number_of_times(tries, said):
     made = tries([FAILED, FAILED], [CANCELLED, FAILED], [FAILED], words=("retries=2", "redo=true"))
 

@@ -139,7 +139,6 @@ def test_what_is_to_be_made_is_said_with_its_amount_who_makes_it_and_how_long_th
     )
 
 
-@pytest.mark.shows("site.make_data", "site.login_data_gb")
 @pytest.mark.parametrize(
     ("make_data", "limit", "by_job", "needs_a_yes"),
     [("ask", 10, False, False), ("ask", 0.01, True, True), ("job", 0.01, True, False), ("login", 0.01, False, False)],

@@ -240,7 +240,6 @@ def test_no_record_is_read_until_somebody_asks_for_the_remaining_time(folder, mo
     price.RemainingTime(folder)
 
 
-@pytest.mark.shows("cluster.pack")
 def test_cluster_pack_submits_the_packing(asked, capsys):
     todo, request = asked("seed=0,1,2", "cluster.pack=true", took=10.0)
 

@@ -77,12 +77,6 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
     assert re.search(rf"-m campaign\.worker {batch}/work-\${{SLURM_ARRAY_TASK_ID}}\.json$", text, re.MULTILINE)
 
 
-@pytest.mark.shows(
-    "cluster.partition", "cluster.account", "cluster.qos", "cluster.constraint", "cluster.wckey", "cluster.comment",
-    "cluster.exclude", "cluster.dependency", "cluster.licenses", "cluster.gpus_per_node", "cluster.timeout_min",
-    "cluster.mem_gb", "cluster.cpus_per_task", "cluster.parallel", "cluster.signal_delay_s", "cluster.exclusive",
-    "cluster.extra", "cluster.cells_per_job", "storage.shared", "storage.license",
-)  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "option"),
     [
@@ -123,7 +117,6 @@ def test_what_no_key_asks_for_is_left_to_slurm_and_a_step_has_all_processors_of_
     assert re.search(r"^srun .* --cpus-per-task=7 ", script("cluster.cpus_per_task=7"), re.MULTILINE)
 
 
-@pytest.mark.shows("cluster.modules", "cluster.prelude")
 def test_cluster_modules_and_prelude_come_first_and_end_the_job_where_they_fail(script):
     text = script("cluster.modules=[gcc/12.2,cuda]", "cluster.prelude=['source /site/env.sh','export A=1']")
 
@@ -133,7 +126,6 @@ def test_cluster_modules_and_prelude_come_first_and_end_the_job_where_they_fail(
     assert f"{sys.executable} -P -u -m campaign.worker " in after  # no file of the job's folder stands for a module
 
 
-@pytest.mark.shows("cluster.pool")
 def test_cluster_pool_excludes_the_other_nodes_and_one_that_is_not_there_is_refused(script, capsys):
     assert _asks(script("cluster.pool='n[2-4]'"), "exclude='[n1]'")
     assert "each job runs on one of 3 nodes; excluded: [n1]" in capsys.readouterr().err
@@ -142,7 +134,6 @@ def test_cluster_pool_excludes_the_other_nodes_and_one_that_is_not_there_is_refu
         script("cluster.pool='n[7-9]'")
 
 
-@pytest.mark.shows("storage.exclusive")
 def test_storage_exclusive_gives_all_jobs_of_a_storage_one_name(arrays):
     one, same, other = (
         arrays("storage.exclusive=singleton", f"storage.root={root}", f"seed={seed}")[0].job_name
@@ -153,7 +144,6 @@ def test_storage_exclusive_gives_all_jobs_of_a_storage_one_name(arrays):
     assert all(re.fullmatch("tfio-local-[0-9a-f]{8}", name) for name in (one, other))
 
 
-@pytest.mark.shows("cluster.save_patience_s")
 def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(job, folder, monkeypatch):
     patience = []
     monkeypatch.setattr(record, "write_record", lambda *arguments: patience.append(arguments[2]))
@@ -163,7 +153,6 @@ def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(job, fold
     assert set(patience) == {12.5}
 
 
-@pytest.mark.shows("detach")
 def test_detach_returns_when_the_jobs_are_submitted(programs, command):
     programs("sinfo")
     programs("sbatch", "echo Submitted batch job 77")

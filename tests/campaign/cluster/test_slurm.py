@@ -100,7 +100,6 @@ def scene(folder, point, programs, clock, monkeypatch):
     return scene
 
 
-@pytest.mark.shows("site.ask_above_node_hours")
 @pytest.mark.parametrize(
     ("limit", "answer", "error"),
     [(1.99, None, r"2\.0 node-hours, at most 8\.0 after requeues .* no terminal"), (2, None, None), (2.01, None, None),
@@ -120,7 +119,6 @@ def test_without_a_terminal_no_more_is_submitted_than_the_site_lets_pass_unasked
     assert not error or "--yes" in caught.value.hint
 
 
-@pytest.mark.shows("site.login_processes")
 def test_the_site_says_how_many_processes_make_data_on_its_login_node(scene):
     scene.go(site={**scene.conduct["site"], "login_processes": 5})
 

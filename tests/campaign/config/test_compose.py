@@ -204,7 +204,6 @@ def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage():
     assert {point["benchmark"]["file_mb"] for point in points} == {5000}
 
 
-@pytest.mark.shows("size")
 def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network():
     of_paper, of_smoke = (
         collect_points(["-m", *each])[0] for each in (["+paper=fig6"], ["+size=smoke", "+paper=fig6"])

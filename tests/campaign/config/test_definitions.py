@@ -30,7 +30,6 @@ def feeds(*words):
     return compose("benchmark=feed", "dataset=samples", "storage=local", *words)
 
 
-@pytest.mark.shows("accelerator.minimum", "accelerator.source")
 @pytest.mark.parametrize("name", DEMAND)
 def test_a_definition_demands_what_its_source_says(name):
     own = feeds(f"accelerator={name}")["accelerator"]
@@ -47,14 +46,12 @@ def test_every_definition_has_its_row_here():
     assert {name for name, text in texts.items() if "\nsource:" in text} == DEMAND.keys()
 
 
-@pytest.mark.shows("accelerator.read_threads")
 def test_batch_and_threads_are_those_of_the_definition_unless_somebody_says_other_ones():
     assert [feeds("accelerator=retinanet_b200")[key] for key in ("batch_size", "threads")] == [24, 8]
     assert feeds("accelerator=retinanet_b200", "threads=2")["threads"] == 2
     assert [compose()[key] for key in ("batch_size", "threads")] == [64, 4]
 
 
-@pytest.mark.shows("accelerator.sample_bytes", "accelerator.sample_sd")
 def test_the_data_have_the_sizes_of_the_samples():
     point = feeds("accelerator=own", *OWN, "accelerator.sample_sd=100")
 

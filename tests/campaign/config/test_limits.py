@@ -188,7 +188,6 @@ LEGAL = [
 ]
 
 
-@pytest.mark.shows("site.timeout_max_min")
 @pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
 def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
     with pytest.raises(UsageError) as caught:

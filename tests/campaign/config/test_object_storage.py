@@ -15,7 +15,6 @@ from tests.campaign.work_lists import compose
 WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket")
 
 
-@pytest.mark.shows("storage.kind")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -123,7 +122,6 @@ def test_another_fault_of_a_later_point_hides_nothing_that_was_found_before():
         assert cure in caught.value.hint
 
 
-@pytest.mark.shows("storage.device")
 def test_where_the_disk_is_seen_is_no_part_of_the_cell_and_how_objects_are_read_is():
     usual = make_cell(compose(*WORDS))
 

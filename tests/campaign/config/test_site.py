@@ -52,10 +52,6 @@ def of_mine(grid):
     return lambda *words: grid(*words)[0]
 
 
-@pytest.mark.shows(
-    "site.partition", "site.account", "site.qos", "site.constraint", "site.pool", "site.gpus_per_node", "site.mem_gb",
-    "site.wckey", "site.comment", "site.modules", "site.prelude",
-)  # fmt: skip
 @pytest.mark.parametrize("cluster", ["slurm", "auto"])
 def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(cluster, of_mine):
     found = of_mine(f"cluster={cluster}")["cluster"]
@@ -65,7 +61,6 @@ def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(clust
     assert found["name"] == cluster
 
 
-@pytest.mark.shows("site.accelerator")
 @pytest.mark.parametrize(
     ("words", "trained_on"),
     [
@@ -89,7 +84,6 @@ def test_the_command_line_overrules_the_site(of_mine):
     assert found["storage"]["exclusive"] == "none"
 
 
-@pytest.mark.shows("site.spread_max", "site.other_cpu_max", "site.throttled_max")
 def test_the_tolerance_of_the_site_is_that_of_the_check(of_mine):
     of_site = {"spread_max": 0.02, "other_cpu_max": 0.75, "throttled_max": 0.1}
 
@@ -98,10 +92,6 @@ def test_the_tolerance_of_the_site_is_that_of_the_check(of_mine):
     assert {asked[key] for key in of_site} == {0.6}
 
 
-@pytest.mark.shows(
-    "site.storages.root", "site.storages.shared", "site.storages.exclusive", "site.storages.license",
-    "site.storages.stripe_count", "site.storages.stripe_size_mib", "site.storages.node_root",
-)  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -121,10 +111,6 @@ def test_a_storage_is_where_and_what_the_site_says_and_has_defaults_for_the_rest
     assert of_mine(*words)["storage"] == {"name": name, **default, **says}
 
 
-@pytest.mark.shows(
-    "site.storages.kind", "site.storages.endpoint", "site.storages.bucket", "site.storages.prefix",
-    "site.storages.region", "site.storages.device",
-)  # fmt: skip
 def test_an_object_store_is_where_the_site_says_and_is_no_folder(of_mine):
     of_site = {"endpoint": "https://s3.here", "bucket": "mine", "prefix": "a", "region": "r", "device": "/dev/sdb"}
 
@@ -160,7 +146,6 @@ def test_what_a_site_says_of_a_bucket_is_looked_at(site, said, message):
         rules.check_point(point)
 
 
-@pytest.mark.shows("site.trusted_network")
 @pytest.mark.parametrize(
     ("words", "sync"),
     [
@@ -194,7 +179,6 @@ def test_storages_of_the_site_can_be_swept(grid):
     assert [point["storage"]["root"] for point in found] == ["/lustre/me", "/scratch/me"]
 
 
-@pytest.mark.shows("site.name")
 @pytest.mark.parametrize("name", ["lustre", "tmpfs"])
 def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
     with pytest.raises(UsageError, match=f"storage={name} has no root here") as caught:

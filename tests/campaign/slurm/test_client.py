@@ -243,7 +243,6 @@ REACHED = "the time limit of 12 min was reached"
 REFUSED = ", and Slurm did not take the job back into its queue"
 
 
-@pytest.mark.shows("cluster.max_requeues")
 @pytest.mark.parametrize(
     ("end", "left"),
     [

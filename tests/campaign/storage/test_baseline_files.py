@@ -86,7 +86,6 @@ def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
     ]
 
 
-@pytest.mark.shows("benchmark.file_mb")
 def test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_mebibytes(prepared, tmp_path):
     _, data, said = prepared()
 
@@ -195,7 +194,6 @@ def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatc
     assert baseline_files.engine_here(settings) is None
 
 
-@pytest.mark.shows("benchmark.access")
 @pytest.mark.long
 def test_a_storage_is_written_and_read_by_one_command(command):
     accesses = "benchmark.access=write,read,random_read"

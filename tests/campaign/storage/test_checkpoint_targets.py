@@ -39,10 +39,6 @@ def of_mine(site):
     return lambda *words: collect_points(["-m", *mine, "benchmark=alexnet", *words])
 
 
-@pytest.mark.shows(
-    "checkpoint.name", "checkpoint.root", "checkpoint.fast.name", "checkpoint.fast.root", "checkpoint.slow.name",
-    "checkpoint.slow.root",
-)  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "where"),
     [

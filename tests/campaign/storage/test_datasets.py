@@ -56,10 +56,6 @@ def test_a_dataset_is_made_once_under_the_root_of_its_storage(entry, folder, tmp
     assert said.count(said[-1]) <= 2
 
 
-@pytest.mark.shows(
-    "dataset.files", "dataset.median_bytes", "dataset.sigma", "dataset.width", "dataset.height", "dataset.classes",
-    "dataset.seed",
-)  # fmt: skip
 @pytest.mark.parametrize(
     ("key", "value"),
     [("files", 8), ("median_bytes", 4000), ("sigma", 0.1), ("width", 96), ("height", 96), ("classes", 3), ("seed", 1)],
@@ -126,7 +122,6 @@ def test_a_cell_without_copies_is_refused(names, why, entry, folder, tmp_path):
         _prepared(folder, entry(staging="advised"))
 
 
-@pytest.mark.shows("dataset.train_files", "dataset.validation_files", "dataset.samples", "dataset.image_size")
 @pytest.mark.parametrize(
     ("dataset", "changes"),
     [
@@ -146,14 +141,12 @@ def test_every_key_of_an_hdf5_dataset_makes_another_one(dataset, changes, entry,
         assert manifest.load_manifest(Path(after["path"])).parameters[key] == value
 
 
-@pytest.mark.shows("dataset.name")
 def test_the_name_of_a_dataset_names_its_folder(entry, folder, point):
     (data,), _ = _prepared(folder, entry(dataset={**point["dataset"], "name": "mine"}))
 
     assert "/datasets/mine-" in data["path"]
 
 
-@pytest.mark.shows("dataset.path")
 def test_a_users_folder_is_used_in_place_and_its_manifest_kept_with_the_campaign(entry, folder, tmp_path):
     images = tmp_path / "mine"
     (images / "cats").mkdir(parents=True)
@@ -170,7 +163,6 @@ def test_a_users_folder_is_used_in_place_and_its_manifest_kept_with_the_campaign
     assert sorted(path.name for path in images.rglob("*")) == ["a.jpg", "b.PNG", "cats"]
 
 
-@pytest.mark.shows("dataset.hdf5")
 def test_a_users_hdf5_files_are_used_in_place_by_the_name_of_their_data_set(entry, folder, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -200,7 +192,6 @@ def test_more_batches_than_the_folder_has_images_for_is_an_error(entry, folder, 
         _prepared(folder, entry(iterations=3, dataset={"name": "folder", "path": str(tmp_path)}))
 
 
-@pytest.mark.shows("storage.root")
 def test_a_relative_root_is_made_in_the_working_folder_and_an_absolute_one_must_be_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -313,7 +304,6 @@ def striped(entry, point):
     return lambda **layout: entry(storage={**point["storage"], **layout})
 
 
-@pytest.mark.shows("storage.stripe_count", "storage.stripe_size_mib")
 def test_a_dataset_is_striped_before_it_is_made_and_proved_again_without_being_striped_again(striped, folder, fake_lfs):
     lfs = fake_lfs(**_striped(4, 16))
 

@@ -192,7 +192,6 @@ def test_a_rank_without_a_node_is_named_and_doctor_says_what_the_others_share(no
 
 
 @pytest.mark.long
-@pytest.mark.shows("storage.node_root")
 def test_a_campaign_is_filled_by_its_words_and_its_ranks_share_no_cache(bed, command, capsys):
     words = (*TINY, "site=twin", "storage=nodes", "nodes=2", "sync=barrier")
     assert run_guarded(["testbed", "up", "nodes=2", "node.size_gb=0.1", "--folder", str(bed)]) == 0

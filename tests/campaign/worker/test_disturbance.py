@@ -43,7 +43,6 @@ def seconds(clock, monkeypatch):
     return others
 
 
-@pytest.mark.shows("wait_quiet_s")
 @pytest.mark.parametrize("patience_s", [0, 30])
 def test_after_two_disturbed_runs_it_waits_for_quiet_and_then_ends_with_the_word_that_would_let_them_count(
     patience_s, folder, work, seconds

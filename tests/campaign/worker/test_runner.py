@@ -62,7 +62,6 @@ def test_each_rank_has_files_of_its_own_and_the_first_alone_saves(tmp_path):
     assert other["checkpoint"] is None
 
 
-@pytest.mark.shows("sync", "ranks_timeout_s")
 def test_ranks_know_what_they_do_after_a_step_and_how_long_they_wait(tmp_path):
     asked, _ = run(tmp_path, (bare(),), (bare(),), ranks_timeout_s=7)
 

@@ -56,7 +56,6 @@ STORIES = {
 }  # fmt: skip
 
 
-@pytest.mark.shows("redo")
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_a_session_goes_on_with_the_record_as_it_may(story, folder, one):
     path = folder.record(one["cells"][0]["id"])

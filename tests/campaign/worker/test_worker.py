@@ -93,7 +93,6 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
     assert recorded["status"] == "running"
 
 
-@pytest.mark.shows("warmup_runs")
 def test_no_warm_up_where_none_is_asked_for(folder, work):
     work["conduct"]["warmup_runs"] = 0
 
@@ -102,7 +101,6 @@ def test_no_warm_up_where_none_is_asked_for(folder, work):
     assert [run["role"] for run in records[0]["runs"]] == ["measured"] * 6
 
 
-@pytest.mark.shows("trace.interval_s")
 @pytest.mark.parametrize(
     ("trace", "asked"),
     [
@@ -148,7 +146,6 @@ def test_in_a_job_with_fewer_cpus_than_threads_the_cell_is_refused_at_once(folde
     assert "threads=4 and the job may use 2 CPUs" in records[2]["reason"]
 
 
-@pytest.mark.shows("cluster.oversubscribe")
 @pytest.mark.parametrize("where", ["a job that asks for it", "this machine"])
 def test_a_cell_may_have_more_threads_than_cpus_where(where, folder, job, work, cpus):
     cpus(1)
@@ -395,7 +392,6 @@ def _in_turn(folder, work, *answers):
     return [names[asked[0]["settings"]["threads"]] for asked in template.asked], records
 
 
-@pytest.mark.shows("in_turn")
 def test_cells_take_turns_there_and_back_and_the_runs_of_one_turn_are_a_pair(folder, work):
     order, records = _in_turn(folder, work)
 

@@ -120,7 +120,6 @@ def test_an_error_of_the_step_is_not_blamed_on_a_file(job, paths):
     assert told == ["ResourceExhaustedError", "out of memory"]
 
 
-@pytest.mark.shows("benchmark.control")
 @pytest.mark.parametrize(
     ("settings", "files"),
     [
@@ -168,7 +167,6 @@ def test_a_training_says_how_large_its_network_is_and_that_making_it_is_not_in_t
     assert figures["build_s"] > figures["compute_s"]
 
 
-@pytest.mark.shows("accelerator.step_s")
 def test_an_emulated_step_takes_its_time_and_leaves_the_processor_alone(job, paths):
     settings = make_alexnet_settings(accelerator="emulated", step_s=0.2, control="no_io", iterations=3)
 
@@ -203,7 +201,6 @@ def test_with_prefetch_the_next_batches_are_loaded_while_a_step_computes(job, pa
     assert job("opened_at_each_step", names=names, settings=settings) == expected
 
 
-@pytest.mark.shows("accelerator.name")
 def test_a_gpu_is_taken_where_it_is_wanted_and_hidden_where_not(job):
     cases = [
         ("auto", []), ("auto", ["first", "second"]), ("cpu", ["first"]), ("gpu", ["first", "second"]),

@@ -54,7 +54,6 @@ NARROW = [
 ]
 
 
-@pytest.mark.shows("benchmark.width")
 @pytest.mark.parametrize(
     ("width", "expected"), [(1.0, 58_699_238), (0.25, sum(math.prod(shape) + shape[-1] for shape in NARROW))]
 )
@@ -77,7 +76,6 @@ def test_the_first_loss_prefers_no_class_and_the_step_is_traced_once(fit):
     assert found["traces"] == 1
 
 
-@pytest.mark.shows("benchmark.learning_rate")
 def test_adam_is_adam_and_its_first_gradient_is_known(fit):
     found = fit(stop=5, learning_rate=0.01)
     followed = [[np.array(values) for values in step] for step in found["followed"]]
@@ -100,7 +98,6 @@ def test_a_warm_up_leaves_no_trace(job):
     assert (fresh["steps"], np.any(fresh["kernels"][-1])) == ([0], False)
 
 
-@pytest.mark.shows("benchmark.dropout")
 @pytest.mark.parametrize(("dropout", "different"), [(0.5, 3), (0.0, 1)])
 def test_dropout_is_another_at_each_step_and_the_same_each_time(job, dropout, different):
     benchmark = {**SMALL, "learning_rate": 0.0, "dropout": dropout}

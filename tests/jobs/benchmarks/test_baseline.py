@@ -52,7 +52,6 @@ def test_a_cold_read_is_valid_and_each_of_its_bytes_came_from_the_device(file):
     assert page_cache.residency([file]).resident == 0
 
 
-@pytest.mark.shows("benchmark.transfer_mib")
 def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_asked_for(file, asked):
     builtin.run_builtin(order(file, block=2 * MIB))
 
@@ -148,7 +147,6 @@ def test_readers_that_cannot_open_the_file_end_the_reading_with_their_error(file
         builtin.run_builtin(order(file, "random_read", threads=8))
 
 
-@pytest.mark.shows("benchmark.seconds_max")
 def test_random_reads_end_when_their_time_is_up(file, monkeypatch):
     real = os.preadv
 
@@ -259,7 +257,6 @@ def test_an_engine_that_contradicts_itself_is_not_believed(tmp_path, changed, el
             engines.require_credible(outcome, order(tmp_path), elapsed_s)
 
 
-@pytest.mark.shows("benchmark.engine")
 @pytest.mark.parametrize(
     ("programs", "access", "engine"),
     [

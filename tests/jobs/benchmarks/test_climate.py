@@ -56,7 +56,6 @@ def run(template, made, tmp_path):
     return one
 
 
-@pytest.mark.shows("reader", "benchmark.readers")
 @pytest.mark.parametrize("reader", READERS)
 def test_each_reader_reads_what_was_predicted_cold(run, reader, made, tmp_path, disk):
     figures = run(reader=reader, log=tmp_path / "a.timelog", epochs=2)
@@ -100,7 +99,6 @@ def test_profiles_see_each_file_that_is_read_and_what_each_step_did(run, tmp_pat
     assert figures["profile"]["bytes_read"] >= 28 * IMAGE
 
 
-@pytest.mark.shows("iterations", "prefetch")
 def test_what_is_read_ahead_is_told_and_thrown_away(run):
     """NERSC's runs consumed 9 images and read 29, with 16 kept ready and four calls."""
     few = run(iterations=3, epochs=2, prefetch=4, accelerator=("emulated", 0.02))
@@ -111,7 +109,6 @@ def test_what_is_read_ahead_is_told_and_thrown_away(run):
     assert few["bytes_ahead"] == few["images_ahead"] * IMAGE
 
 
-@pytest.mark.shows("benchmark.driver", "benchmark.channels", "benchmark.preprocess")
 def test_a_driver_that_takes_the_whole_file_fetches_more_than_is_asked_for(run, disk):
     core, one = (
         run(reader="h5py_threads", driver=driver, preprocess=False, channels=channels)
@@ -128,7 +125,6 @@ def test_a_driver_that_takes_the_whole_file_fetches_more_than_is_asked_for(run, 
     assert {each["status"] for each in (core, every, one)} == {"valid"}
 
 
-@pytest.mark.shows("benchmark.control")
 @pytest.mark.parametrize("control", ["no_io", "no_compute", "metadata"])
 def test_a_control_leaves_out_what_it_says(run, control, tmp_path):
     figures = run(control=control, log=tmp_path / "a.timelog", accelerator=("emulated", 0.001))
@@ -143,7 +139,6 @@ def test_a_control_leaves_out_what_it_says(run, control, tmp_path):
     assert ("cold" in passed(figures)) == (control == "no_compute")
 
 
-@pytest.mark.shows("benchmark.stage")
 def test_copies_on_a_fast_storage_are_what_a_staged_run_reads(run, made, disk, tmp_path):
     (disk / "fast").mkdir()
 
@@ -204,7 +199,6 @@ def test_a_file_that_is_not_as_the_others_is_named(run, made, tmp_path, what):
 
 
 @pytest.mark.long
-@pytest.mark.shows("benchmark.image_size", "benchmark.learning_rate")
 def test_a_real_network_learns_and_repeats_itself(run):
     first, other, larger, slower = (
         run(accelerator=("cpu", None), epochs=3, **change)

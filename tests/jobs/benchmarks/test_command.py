@@ -143,7 +143,6 @@ def test_a_grandchild_that_outlives_the_program_is_part_of_the_run(data, execute
     assert figures["data_in_memory_bytes"] >= 6 * MB
 
 
-@pytest.mark.shows("dataset.list")
 def test_data_are_a_single_file_or_the_files_of_a_list_and_a_link_leads_to_them(data, execute, disk):
     (disk / "link").symlink_to(data)
     names = disk / "names"
@@ -214,7 +213,6 @@ def test_what_it_takes_to_bring_data_into_memory_is_part_of_the_time_limit(data,
     assert "still running after run_timeout_s=0.8" in figures["reason"]
 
 
-@pytest.mark.shows("benchmark.metric", "benchmark.matches", "benchmark.unit", "benchmark.better")
 def test_the_rate_is_a_number_that_the_program_prints(data, execute):
     script = READ + "print('warm 1 img/s'); print('at 3.5 img/s'); print('at 1,000 img/s'); print('at 2 img/s')"
     pattern = r"at ([0-9.,]+) img/s"
@@ -239,7 +237,6 @@ def test_a_metric_that_is_not_a_finite_number_above_0_fails_the_run(number):
         user_program.read_printed_number(f"speed {number}\n", "speed (.*)", "last")
 
 
-@pytest.mark.shows("benchmark.begins")
 def test_a_line_that_is_printed_marks_where_the_timed_part_begins(data, execute):
     script = "import time\ntime.sleep(0.3); print('imports', 'done', flush=True)\n" + READ + "time.sleep(0.5)"
 
@@ -287,7 +284,6 @@ def test_the_program_itself_marks_where_the_timed_part_begins(data, execute, mon
     assert execute(data, READ)["marked_s"] is None
 
 
-@pytest.mark.shows("benchmark.argv", "benchmark.environment", "benchmark.workdir")
 def test_argv_and_environment_have_the_values_of_the_cell(data, execute, disk, monkeypatch):
     script = "import os; open('here', 'w'); print('batch', os.environ['BATCH'], 'PYTHONSAFEPATH' in os.environ)"
     words = ("{threads}", "x{seed}y", "{cache}", "{print $1}", "{other}")

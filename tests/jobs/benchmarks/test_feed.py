@@ -54,7 +54,6 @@ def emulate(template, files, tmp_path):
     return run
 
 
-@pytest.mark.shows("benchmark.accelerators", "accelerator.batch")
 def test_each_accelerator_takes_a_batch_per_step_and_its_time_is_divided_without_a_rest(emulate):
     run = emulate()
     rows = run["accelerators"]
@@ -72,7 +71,6 @@ def test_each_accelerator_takes_a_batch_per_step_and_its_time_is_divided_without
     assert emulate(accelerators=3)["images"] == 24, "four steps of three"
 
 
-@pytest.mark.shows("benchmark.engine")
 def test_tensorflow_reads_the_same_bytes(emulate):
     by_threads, by_tensorflow = emulate(engine="raw"), emulate(engine="tf")
 
@@ -80,7 +78,6 @@ def test_tensorflow_reads_the_same_bytes(emulate):
     assert check(by_tensorflow, "device_bytes")["passed"] is True, "by the processes of the accelerators"
 
 
-@pytest.mark.shows("benchmark.source")
 def test_batches_from_memory_read_no_file(emulate):
     run = emulate(source="memory")
 
@@ -157,7 +154,6 @@ def _batches(**changes):
     return feed.assign_samples(settings(**changes), sizes)
 
 
-@pytest.mark.shows("accelerator.samples_per_file")
 def test_a_file_of_several_samples_is_read_from_its_begin_to_its_end_and_no_sample_twice():
     batches = _batches(samples_per_file=3)
     samples = [sample for batch in batches for sample in batch]

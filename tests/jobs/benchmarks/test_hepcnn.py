@@ -54,7 +54,6 @@ def run(template, made, tmp_path):
     return one
 
 
-@pytest.mark.shows("benchmark.epochs", "batch_size")
 def test_loads_bytes_and_cold_reads_are_those_that_were_predicted(run, made, tmp_path):
     figures = run()
 

@@ -115,7 +115,6 @@ def test_in_each_epoch_no_file_is_two_ranks_and_each_rank_has_as_many(rules, epo
         assert {*files} <= {*range(rules.files(phase).number)}
 
 
-@pytest.mark.shows("benchmark.shuffle")
 def test_what_is_shuffled_decides_who_reads_what():
     none, local, all_over = (replace(NERSC, shuffle=word) for word in ("none", "local", "global"))
 

@@ -19,7 +19,6 @@ def measure(job, paths):
     return run
 
 
-@pytest.mark.shows("batch_size", "iterations")
 @pytest.mark.parametrize(
     ("changes", "images", "steps"),
     [

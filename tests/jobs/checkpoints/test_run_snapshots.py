@@ -105,7 +105,6 @@ def waits_for_the_last_one(figures):
     return figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
 
 
-@pytest.mark.shows("checkpoint.mode")
 def test_in_the_background_training_stands_still_for_the_copy_alone(save):
     background = {**DIRECT, "mode": "async", "every": 4}
     figures = undisturbed(lambda: save(background, **LONG_STEPS), waits_for_the_last_one)
@@ -117,7 +116,6 @@ def test_in_the_background_training_stands_still_for_the_copy_alone(save):
     assert figures["checkpoint_s"] >= figures["checkpoint_finish_s"]
 
 
-@pytest.mark.shows("checkpoint.every")
 @pytest.mark.parametrize(
     "node",
     [{**DIRECT, "every": 3, "keep": 1}, {**BUFFERED, "keep": 2}, {**BUFFERED, "keep": 2, "mode": "async"}],
@@ -193,7 +191,6 @@ def test_the_trace_goes_on_until_the_drain_has_ended_and_its_tail(save, tmp_path
     assert figures["wall_s"] < end + 0.1
 
 
-@pytest.mark.shows("drain_timeout_s")
 def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path):
     figures = save({**BUFFERED, "bandwidth_mb_per_s": 2.0}, drain_timeout_s=0.5)
 
@@ -213,7 +210,6 @@ def opened(node, folders, **changes):
 KEYS = {"keep": 3, "bandwidth_mb_per_s": 7.0, "streams": 3}
 
 
-@pytest.mark.shows("checkpoint.keep", "checkpoint.bandwidth_mb_per_s", "checkpoint.streams")
 @pytest.mark.parametrize(("key", "value"), KEYS.items())
 def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
     given = []

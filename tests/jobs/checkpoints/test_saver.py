@@ -23,7 +23,6 @@ def test_a_restart_has_the_weights_the_optimiser_and_the_next_loss(run, tmp_path
     assert [last.verify(name) for name in last.names()] == [[], []]
 
 
-@pytest.mark.shows("checkpoint.in_flight")
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_the_training_stands_still_where_one_more_would_be_too_many(run, tmp_path, in_flight):
     still, written, same, blocked_s = run("in_flight", folder=str(tmp_path), in_flight=in_flight)

@@ -19,7 +19,6 @@ def names(shared_images):
     return [str(path) for path in sorted(shared_images.iterdir())]
 
 
-@pytest.mark.shows("threads", "benchmark.private_threads")
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -39,7 +38,6 @@ def test_threads_is_the_number_of_files_that_are_read_at_once(job, paths, settin
 TO_DEVICE = {"prefetch_to_device": True}
 
 
-@pytest.mark.shows("prefetch")
 @pytest.mark.parametrize(
     ("make", "changes", "opened"),
     [
@@ -55,7 +53,6 @@ def test_prefetch_is_the_number_of_batches_made_ahead(job, paths, make, changes,
     assert len(job("opened_ahead", names=paths, settings=settings, expected=opened)) == opened
 
 
-@pytest.mark.shows("benchmark.autotune")
 def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, paths):
     settings = make_settings(threads=1, batch_size=2, prefetch=0, autotune=True)
 
@@ -64,7 +61,6 @@ def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, paths):
     assert len(found) > 2 + 1
 
 
-@pytest.mark.shows("seed")
 def test_the_seed_alone_decides_the_order(job, names):
     orders = {seed: job("order_of_list", names=names, seed=seed, process_seed=0) for seed in (1, 2, 3)}
 
@@ -74,7 +70,6 @@ def test_the_seed_alone_decides_the_order(job, names):
     assert list(range(24)) not in orders.values()
 
 
-@pytest.mark.shows("benchmark.deterministic")
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_deterministic_delivery_waits_for_a_late_file_and_other_delivery_lets_others_overtake_it(
     job, paths, deterministic
@@ -95,7 +90,6 @@ SHIELDED = ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]
 COPIED = ["GeneratorDataset"]
 
 
-@pytest.mark.shows("benchmark.map_and_batch_fusion")
 @pytest.mark.parametrize(
     ("make", "changes", "last"),
     [
@@ -116,14 +110,12 @@ def test_map_and_batch_are_one_step_where_asked_for_and_after_a_copy_to_the_devi
     assert job("transformations", names=names, settings=make(**changes), lasts=lasts) == [last]
 
 
-@pytest.mark.shows("benchmark.image_size")
 def test_the_payload_has_the_size_that_was_asked_for(job, names):
     batches = job("delivered", names=names, settings=make_settings(image_size=16, batch_size=8))
 
     assert [batch[2:] for batch in batches] == [[[8, 16, 16, 3], "float32"]] * 3
 
 
-@pytest.mark.shows("benchmark.preprocess")
 def test_without_preprocessing_the_payload_is_the_file(job, names):
     found = job("contents", names=names, settings=make_settings(preprocess=False))
 
@@ -170,7 +162,6 @@ def test_a_training_gets_whole_batches_in_the_order_of_the_seed_each_image_with_
         assert label == expected
 
 
-@pytest.mark.shows("benchmark.prefetch_to_device")
 @pytest.mark.parametrize(("changes", "device"), [({}, "CPU:0"), ({**TO_DEVICE, "prefetch": 1}, "CPU:1")])
 def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job, names, changes, device):
     _, found = job("labelled", names=names, settings=make_alexnet_settings(**changes), device="/CPU:1")

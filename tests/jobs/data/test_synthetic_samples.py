@@ -10,7 +10,6 @@ from jobs.data.synthetic_samples import SampleSpec
 UNET3D = SampleSpec(files=168, sample_bytes=146_600_628, sample_sd=68_341_808, samples_per_file=1, seed=0)
 
 
-@pytest.mark.shows("dataset.sample_bytes", "dataset.sample_sd")
 @pytest.mark.parametrize("files", [2, 168, 1001])
 def test_the_sizes_have_the_mean_and_the_spread_that_are_asked_for_and_none_is_below_zero(files):
     sizes = replace(UNET3D, files=files).sizes()
@@ -21,7 +20,6 @@ def test_the_sizes_have_the_mean_and_the_spread_that_are_asked_for_and_none_is_b
     assert set(replace(UNET3D, sample_sd=0).sizes()) == {146_600_628}
 
 
-@pytest.mark.shows("dataset.samples_per_file")
 def test_a_file_of_many_samples_has_all_of_their_bytes():
     assert set(SampleSpec(3, 1000, 0, 7, 0).sizes()) == {7000}
 

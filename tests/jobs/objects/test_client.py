@@ -39,7 +39,6 @@ def pauses(monkeypatch):
     return found
 
 
-@pytest.mark.shows("storage.bucket", "storage.prefix", "storage.endpoint", "storage.region")
 def test_objects_are_listed_below_the_prefix_and_read_whole_or_in_part(store):
     client = Client({**store.storage, "prefix": "/photos/"})
     listed = {each.key: each for each in client.list_objects()}
@@ -82,7 +81,6 @@ def test_the_first_byte_is_as_late_as_the_store_lets_it_be(store, client):
     assert store.delay_s <= client.counts.first_byte_s[0] <= client.counts.whole_s[0]
 
 
-@pytest.mark.shows("storage.timeout_s")
 def test_a_request_without_an_answer_is_sent_again_when_its_time_is_up(store, pauses):
     store.script = ["hang"]
     client = Client({**store.storage, "timeout_s": 0.2})
@@ -111,7 +109,6 @@ def test_below_no_folder_an_object_of_a_run_has_no_slash_before_it(store):
         assert bytes(opened.take("07.jpg")) == store.objects[KEY]
 
 
-@pytest.mark.shows("storage.retries", "storage.backoff_s")
 def test_a_store_that_is_gone_fails_the_client_after_its_retries_and_then_at_once(store, pauses):
     store.close()
     client = Client({**store.storage, "retries": 7, "backoff_s": 0.3})
@@ -205,7 +202,6 @@ def test_an_object_that_is_missing_is_no_fault_of_the_store(store, client):
     assert (client.counts.errors, client.fault) == ({"missing": 1}, None)
 
 
-@pytest.mark.shows("storage.checksum")
 @pytest.mark.parametrize(
     ("fault", "checksum", "said"),
     [("changed", False, "changed"), ("spoiled", True, "checksum"), ("spoiled", False, None)],
@@ -260,7 +256,6 @@ def test_credentials_come_from_the_environment_else_from_the_profile(signed, mon
     assert address.credentials() == {"skip_signature": True}
 
 
-@pytest.mark.shows("storage.concurrency")
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_ahead_keeps_so_many_requests_in_flight_and_gives_each_object_to_whom_asks_for_it(store, concurrency):
     store.delay_s = 0.01

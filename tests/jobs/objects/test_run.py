@@ -41,7 +41,6 @@ def request_of(store, shared_images, tmp_path):
     return made
 
 
-@pytest.mark.shows("storage.engine")
 @pytest.mark.parametrize("engine", ["threads", "async"])
 def test_objects_give_the_pixels_that_files_give_by_either_engine(engine, request_of, job, shared_images, tmp_path):
     of_files = make_request(shared_images, tmp_path / "files")

@@ -258,7 +258,6 @@ def test_the_iteration_ends_with_a_sample_of_its_own(run, seconds, expected):
     assert found["samples"] == len(rows)
 
 
-@pytest.mark.shows("trace.tail_s")
 def test_the_tail_is_marked_and_as_long_as_asked_and_what_was_written_is_told_with_its_cost(run):
     found, rows = run(interval_s=0.1, seconds=0.25, tail_s=0.35)
 

@@ -1,46 +1,16 @@
-"""Every configuration key must provably do something: a test that changes it and sees an effect is marked with it."""
-
-import ast
-from pathlib import Path
+"""Limits act on their checks, and a run by hand has the defaults of a campaign."""
 
 import pytest
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.config.tree import CHOICES
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from jobs.judging import judge
-from jobs.model.conduct import SiteStorage
-from jobs.model.declared import declared_settings
-from jobs.model.settings import flat_items
 from tests.campaign.fake_template import TERMS, figures, invalid
-from tests.campaign.work_lists import BUFFERED, compose
+from tests.campaign.work_lists import compose
 from tests.jobs.jobs_factory import device_use
-
-TESTS = Path(__file__).parents[2]
-
-
-def _marks(file):
-    """Tests of a file that are marked as showing the effect of keys, each with these; read, not run."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        for mark in getattr(node, "decorator_list", []):
-            if ast.unparse(mark).startswith("pytest.mark.shows("):
-                yield f"{file.name}::{node.name}", [ast.literal_eval(key) for key in mark.args]
-
-
-def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point):
-    keys = {key for key, _ in flat_items(point)}
-    keys |= {f"site.storages.{name}" for name in declared_settings(SiteStorage)}
-    of_groups = [(group, kind) for group, kinds in CHOICES.items() for kind in kinds.values()]
-    keys |= {f"{group}.{name}" for group, kind in of_groups for name in declared_settings(kind)}
-    keys |= {key for key, _ in flat_items(compose(*BUFFERED)) if key.startswith("checkpoint.")}
-    keys -= {"site.storages", "checkpoint.fast", "checkpoint.slow"}  # have keys of their own
-    shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
-
-    assert sorted(keys - shown.keys()) == [], "no test is marked with @pytest.mark.shows(KEY)"
-    assert {key: shown[key] for key in shown.keys() - keys} == {}, "there is no such key"
 
 
 @pytest.mark.parametrize("benchmark", [micro, alexnet, malware, baseline, climate])
@@ -59,10 +29,6 @@ RUN = {
 PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
 
 
-@pytest.mark.shows(
-    "checks.resident_max", "checks.device_bytes_min", "checks.time_error_max", "checks.other_device_max",
-    "checks.other_cpu_max", "checks.spread_max", "checks.peak_max",
-)  # fmt: skip
 @pytest.mark.parametrize(
     ("limit", "stricter", "rule"),
     [
@@ -80,7 +46,6 @@ def test_a_stricter_limit_makes_its_rule_fail(limit, stricter, rule):
     assert rule(RUN, Limits(**{limit: stricter}))["passed"] is False
 
 
-@pytest.mark.shows("min_valid_runs")
 def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
     made = record.make_record(make_cell(point), {}, {}, TERMS)
     for each in (figures(), figures(), invalid()):
@@ -92,7 +57,6 @@ def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
     assert decided == ["done", "invalid"]
 
 
-@pytest.mark.shows("storage.name")
 def test_the_name_of_the_storage_names_the_cell(point):
     point["storage"]["name"] = "scratch"
 
