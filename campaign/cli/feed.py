@@ -45,8 +45,10 @@ def main(argv: Sequence[str]) -> int:
     """Search on each storage for each accelerator, and print the answers; return 0 if every search finished."""
     options, words = _parsed(argv)
     command = ["feed", *argv]
-    targets = [_target(point, words, command) for point in collect_points(_words_of_feed(words)) or []]
-    plan = run.plan_points([target.point for target in targets])  # raises UsageError for impossible settings
+    points = collect_points(_words_of_feed(words)) or []
+    run.plan_points(points)  # raises UsageError for impossible settings
+    targets = [_target(point, words, command) for point in points]
+    plan = run.plan_points([target.point for target in targets])
     cells = [entry.cell for entry in plan.entries]
     choose_cluster(cells, plan.conduct)
     for line in run.notices_before_run(cells, CommandLine(tuple(words))):

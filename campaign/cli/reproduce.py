@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
             f"reproduce has no single configuration for {split.hydra_flags[0]}",
             "--dry-run lists its cells; the configuration of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
-    planned = run.restrict_plan(run.plan_points(_compose_recipes(split, papers)), split.only)
+    planned = run.restrict_plan(run.plan_points(_compose_recipes(split, papers), to_run=not split.dry_run), split.only)
     if not split.dry_run and not _ask_for_consent(planned, sure=split.assume_yes):
         return 1
     return run.run_plan(planned, ["reproduce", *argv], split, as_json=_as_json)
@@ -128,7 +128,7 @@ def _compose_recipe(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
     try:
         points = collect_points(hydra_words) or []
         if points:
-            make_cells(points)
+            make_cells(points, to_run=False)
     except UsageError as error:
         raise UsageError(f"{recipe}: {error.message}", error.hint) from error
     return points

@@ -26,7 +26,7 @@ from campaign.config import command_line
 from campaign.config.collect import collect_points, make_cells
 from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
-from campaign.storage import datasets, emulation
+from campaign.storage import datasets, emulation, roots
 from campaign.worker.batch import CampaignCall
 from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
@@ -44,12 +44,14 @@ def main(argv: Sequence[str]) -> int:
     """Run the campaign that the arguments describe; return the exit code."""
     split = command_line.parse_command_line(argv)
     points = collect_points(argv)
-    return 0 if points is None else run_plan(restrict_plan(plan_points(points), split.only), argv, split)
+    if points is None:
+        return 0
+    return run_plan(restrict_plan(plan_points(points, to_run=not split.dry_run), split.only), argv, split)
 
 
-def plan_points(points: Sequence[Point]) -> Plan:
-    """Return the plan of a campaign with these points, without writing anything to disk."""
-    cells, conduct = make_cells(points)
+def plan_points(points: Sequence[Point], *, to_run: bool = True) -> Plan:
+    """Return the plan of a campaign with these points, without writing to disk; `to_run`: see `make_cells`."""
+    cells, conduct = make_cells(points, to_run=to_run)
     return cell_plan.make_plan(
         cells, conduct, folders.CampaignFolder(folders.resolve_campaign_folder(conduct["campaign_dir"]))
     )
@@ -113,6 +115,8 @@ def run_plan(  # noqa: PLR0913 - each verb prints its results differently
     for line in notices_before_run(cells, split):
         if reports:
             console.say(line)
+    if missing_root := roots.missing_root(cells):
+        console.say(f"note: the campaign would not start here: {missing_root.message}; hint: {missing_root.hint}")
     if split.dry_run:
         with redirect_stdout(sys.stderr) if split.as_json else nullcontext():
             todo = _preview_plan(planned, _make_request(planned.folder, conduct, argv), cluster)
@@ -359,6 +363,7 @@ def _require_possible(todo: Sequence[PlannedCell], cluster: str) -> None:
     """
     from campaign.cluster import local  # noqa: PLC0415 - --help starts faster without this module
 
+    todo = [entry for entry in todo if not roots.missing_root([entry.cell])]
     try:
         if cluster == "slurm":
             datasets.require_possible([entry for entry in todo if entry.cell.access["shared"]])

@@ -45,7 +45,7 @@ def _check_roots(cells: Iterable[Cell]) -> None:
     """
     for cell in cells:
         storage = cell.settings["storage"]
-        if not cell.access["shared"] and not Path(storage["root"]).expanduser().is_absolute():
+        if not cell.access["shared"] and storage["root"] and not Path(storage["root"]).expanduser().is_absolute():
             raise UsageError(
                 f"storage.shared=false needs an absolute storage.root, but storage={storage['name']} has "
                 f"{storage['root']}",

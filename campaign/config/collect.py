@@ -8,6 +8,7 @@ only composes configurations (`campaign.config.composer`); no campaign runs insi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -29,10 +30,13 @@ from campaign.config.command_line import (
 from campaign.config.compose import Assignment, compose_points
 from campaign.config.composer import Composer
 from campaign.errors import RefusalsError, UsageError, raise_if_refused
+from campaign.storage.roots import missing_root, mounted_folder
 from jobs.model.conduct import Conduct, Point, SiteStorage
 from jobs.model.declared import declared_settings
 from jobs.model.settings import EVERY, Node, flat_items
 from jobs.parser import nearest_hint
+from jobs.system.device import mounts
+from jobs.system.files import user_name
 
 _SITE = ("site=", "site.", "+site.", "++site.")
 _SITE_STORAGES = "site.storages."
@@ -217,14 +221,16 @@ def _split_by_recipe(overrides: Sequence[str]) -> list[list[str]]:
     return [[*others, _RECIPE + name] for name in names]
 
 
-def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
+def make_cells(points: Sequence[Point], *, to_run: bool = True) -> tuple[list[Cell], Conduct]:
     """Return each cell of the points once, in order, and the settings that say how to run the campaign.
 
-    Raises UsageError if a point cannot be a cell, RefusalsError if several points cannot be cells.
+    Raises UsageError if a point cannot be a cell, RefusalsError if several points cannot be cells. A cell whose storage
+    has no root here cannot run, but it can be planned with ``to_run=False``.
     """
     if not points:
         raise UsageError("the grid has no points", "does a glob() match nothing? name the values one by one")
     cells: dict[str, Cell] = {}
+    points = _fill_mounted_roots(points)
     refusals = rules.collect_refusals(points[0])
     conduct = _conduct_of(points[0])
     values_of = _PointFlattener()
@@ -249,7 +255,25 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
             "profile.compare=true without a profile: there is nothing to compare",
             "set profile.posix=trace or profile.tensorflow=5-15; each profiled run is then paired with one without",
         )
+    if to_run and (error := missing_root(cells.values())):
+        raise error
     return list(cells.values()), conduct
+
+
+def _fill_mounted_roots(points: Sequence[Point]) -> Sequence[Point]:
+    """Return the points, with the user's folder on a mounted Lustre as the root of a storage ``lustre`` without one."""
+    if not any(point["storage"]["name"] == "lustre" and point["storage"]["root"] is None for point in points):
+        return points
+    folder = mounted_folder("lustre", mounts(), user_name(os.geteuid()))
+    if folder is None:
+        return points
+    console.say(f"storage=lustre: storage.root={folder}, your only folder on a mounted Lustre")
+    return [
+        cast("Point", {**point, "storage": {**point["storage"], "root": str(folder)}})
+        if point["storage"]["name"] == "lustre" and point["storage"]["root"] is None
+        else point
+        for point in points
+    ]
 
 
 class _PointFlattener:

@@ -161,6 +161,8 @@ def _take_flag(word: str, rest: list[str]) -> tuple[str, str | None]:
         raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
     if name not in FLAGS:
         raise UsageError(f"unknown flag '{name}'", nearest_hint(name, FLAGS))
+    if has_value and name not in (*FLAGS_WITH_VALUE, *_INFO, "-sc", "--shell-completion"):
+        raise UsageError(f"{name} takes no value", f"write {name} alone, or leave it out")
     if not has_value and (name in FLAGS_WITH_VALUE or (name in _INFO and rest[:1] and rest[0] in _INFO_VALUES)):
         value, has_value = (rest.pop(0), "=") if rest else ("", "")
     if name == _ONLY and (not value or value.startswith("-") or "=" in value):

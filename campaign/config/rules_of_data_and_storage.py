@@ -26,20 +26,11 @@ _SETTINGS_OF_FILES = (
 )
 
 
-def missing_root_error(key: str, subject: str, values: Flat) -> UsageError:
-    """Return the error for a storage without a root.
-
-    `key` is the key of the storage in the configuration; `subject` names the storage in the message.
-    """
-    name, site = values[f"{key}.name"], values["site.name"]
-    return UsageError(
-        f"{subject} has no root here",
-        f"set {key}.root=…, or choose a site=… whose file sets storages.{name}.root (site={site} does not)",
-    )
-
-
 def check_storage(values: Flat) -> None:
-    """Raise UsageError for a storage without a root, without a needed licence, or with impossible settings."""
+    """Raise UsageError for a storage without a needed licence, or with impossible settings.
+
+    A storage without a root can be planned: `campaign.storage.roots.missing_root` refuses to measure it.
+    """
     name, is_object_store = values["storage.name"], "storage.endpoint" in values
     if values.get(f"site.storages.{name}.kind") not in (None, "s3" if is_object_store else "posix"):
         other = "site" if is_object_store else "s3"
@@ -50,9 +41,7 @@ def check_storage(values: Flat) -> None:
                 f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …"
             )
         raise_if_refused(_object_store_refusals(values))
-    elif values["storage.root"] is None:
-        raise missing_root_error("storage", f"storage={name}", values)
-    else:
+    elif values["storage.root"] is not None:
         _check_node_root(values["storage.root"], values["storage.node_root"])
     if values["storage.exclusive"] == "license" and values["storage.license"] is None:
         raise UsageError(
@@ -126,7 +115,7 @@ def _check_node_root(root: str, node_root: str | None) -> None:
 
 
 def check_checkpoint_target(values: Flat) -> None:
-    """Refuse a checkpoint target without a root or for a benchmark that saves nothing, and settings without effect."""
+    """Refuse a checkpoint target for a benchmark that saves nothing, and settings without effect."""
     name = values["checkpoint.name"]
     if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
         raise UsageError(
@@ -140,12 +129,10 @@ def check_checkpoint_target(values: Flat) -> None:
             f"benchmark={' or '.join(names_of('saves'))}, or leave out checkpoint",
         )
     for key in STORAGES:
-        if f"{key}.root" in values and values[f"{key}.root"] is None:
-            raise missing_root_error(key, f"checkpoint={name}: storage {values[f'{key}.name']}", values)
         _check_bucket(key, values)
     if name == "burst_buffer":
         fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
-        if "://" not in slow and resolve_links(fast) == resolve_links(slow):
+        if fast and slow and "://" not in slow and resolve_links(fast) == resolve_links(slow):
             raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
     if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
         raise UsageError(

@@ -225,6 +225,8 @@ def _missing_data(cell: Cell) -> Iterator[MissingData]:
         if "path" not in dataset:
             yield from _missing_dataset(dataset, *objects.missing_objects(storage, dataset))
         return
+    if storage["root"] is None:
+        return
     root, shared = files.resolve_links(storage["root"]), cell.access.get("shared", True)
     for data in _missing_files(root, settings, dataset):
         yield replace(data, shared=shared, no_room=_no_room(root, data.bytes) if shared else "")

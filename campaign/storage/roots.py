@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from campaign.errors import EnvironmentFaultError
+from campaign.cells.cell import Cell
+from campaign.errors import EnvironmentFaultError, UsageError
 from jobs.model.settings import Node, Settings
 from jobs.system import files
-from jobs.system.device import IN_MEMORY, mount_of
+from jobs.system.device import IN_MEMORY, Mount, mount_of
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _LOCAL = "local"  # name of the storage in conf/storage/local.yaml
@@ -36,6 +37,29 @@ def require_folder_on_ranks(settings: Settings) -> None:
                 f"storage {storage['name']}: there is no folder {folder} for rank {rank}",
                 f"as root, run `python -m campaign testbed up nodes={settings['nodes']}`; or set a smaller nodes=…",
             )
+
+
+def missing_root(cells: Iterable[Cell]) -> UsageError | None:
+    """Return the error for the first storage without a root that a cell reads or saves to, or None."""
+    for settings in (cell.settings for cell in cells):
+        saved = settings.get("checkpoint", {})
+        storages = {"storage": settings["storage"], "checkpoint": saved}
+        storages |= {f"checkpoint.{side}": saved[side] for side in ("fast", "slow") if side in saved}
+        for key, storage in storages.items():
+            if "root" in storage and storage["root"] is None:
+                return UsageError(f"{key}={storage['name']} has no root here", f"add {key}.root=/PATH/OF/YOURS")
+    return None
+
+
+def mounted_folder(name: str, mounts: Iterable[Mount], user: str) -> Path | None:
+    """Return the user's folder on the mounted file system of a type, such as ``lustre``, if exactly one is writable.
+
+    The user's folder is the mount point, or the folder USER in it or in one of its folders.
+    """
+    points = (Path(mount.point) for mount in mounts if mount.fstype == name)
+    places = [place for point in points for place in (point, point / user, *point.glob(f"*/{user}"))]
+    writable = [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
+    return writable[0] if len(writable) == 1 else None
 
 
 def storage_of_folder(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
