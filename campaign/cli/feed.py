@@ -45,9 +45,7 @@ def main(argv: Sequence[str]) -> int:
     """Search on each storage for each accelerator, and print the answers; return 0 if every search finished."""
     options, words = _parsed(argv)
     command = ["feed", *argv]
-    points = collect_points(_words_of_feed(words)) or []
-    run.plan_points(points)  # raises UsageError for impossible settings
-    targets = [_target(point, words, command) for point in points]
+    targets = [_target(point, words, command) for point in collect_points(_words_of_feed(words)) or []]
     plan = run.plan_points([target.point for target in targets])
     cells = [entry.cell for entry in plan.entries]
     choose_cluster(cells, plan.conduct)
@@ -155,6 +153,7 @@ def _target(point: Point, words: Sequence[str], command: Sequence[str]) -> Targe
         name = point["accelerator"]["name"]
         cure = "choose one that reads samples, as accelerator=unet3d_h100, or define your own with accelerator=own"
         raise UsageError(f"accelerator={name} has no definition of what it reads", cure)
+    run.plan_points([point])  # raises UsageError for impossible settings
     words_here = {word: override_of_point(point, word) for word in _words_of_feed(words)}
     swept = [here for word, here in words_here.items() if here != word and not word.startswith(_NAMED)]
     target = Target(point, [*words_here.values()], " ".join(swept), command)

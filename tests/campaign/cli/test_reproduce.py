@@ -119,7 +119,7 @@ def test_the_price_is_said_and_nothing_starts_without_a_yes(some, two_storages, 
     said, questions, started = [], [], []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce, "_compose_recipes", lambda *_: [])
-    monkeypatch.setattr(main_verb, "plan_points", lambda _: some)
+    monkeypatch.setattr(main_verb, "plan_points", lambda *_, **__: some)
     monkeypatch.setattr(main_verb, "run_plan", lambda *words, **_: started.append(words) or 0)
     monkeypatch.setattr(console, "say", said.append)
     monkeypatch.setattr(console, "ask_for_yes", lambda question: bool(questions.append(question)))
@@ -134,7 +134,7 @@ def test_the_price_is_said_and_nothing_starts_without_a_yes(some, two_storages, 
 def test_json_has_the_state_of_each_cell_and_the_verdicts_on_the_claims(some, two_storages, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce, "_compose_recipes", lambda *_: [])
-    monkeypatch.setattr(main_verb, "plan_points", lambda _: some)
+    monkeypatch.setattr(main_verb, "plan_points", lambda *_, **__: some)
     monkeypatch.setattr(main_verb, "run_plan", lambda planned, *_, as_json: told.append(as_json(planned)) or 0)
     monkeypatch.setattr(analyse, "read_verdicts", lambda folder: [{"claim": str(folder)}])
     told = []
