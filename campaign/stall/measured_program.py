@@ -92,7 +92,7 @@ def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
         _run_with_hooks(settings, folder, limit_s)
         accessed = files_seen.read_files_seen(folder)
     if not accessed.processes:
-        why = "the program took no hooks, so its files cannot be seen (is it linked statically?)"
+        why = "the program took no hooks, so its files cannot be seen (is it linked statically, or is $TMPDIR full?)"
         raise UsageError(why, "name the data of the program: --data DIR")
     data_files = select_data_files(accessed.read - accessed.written, settings["benchmark"]["argv"])
     if not data_files:

@@ -20,7 +20,7 @@ from jobs.profiler import build
 from jobs.profiler.hook_library import ProfilerError, WindowCapacity
 
 VARIABLE = "TFIO_FILES"
-FILES = 1 << 20  # largest number of files per process; equal to FILES in preload.c
+FILES = 1 << 16  # largest number of files per process; equal to FILES in preload.c
 _ROOM = WindowCapacity("counters", 1, FILES)
 _MINIMA = {name for name in TIMES if name.endswith("_start")}
 _MAXIMA = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}

@@ -15,10 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FILES = 1 << 20, HEAD = 4096, NAME = 128 }; /* as in files_seen.py and hook_library.py */
+enum { FILES = 1 << 16, HEAD = 4096, NAME = 128 }; /* as in files_seen.py and hook_library.py */
 static char folder[PATH_MAX];
 
-/* Open a window for this process. If there is no space for a window, the program continues without a record. */
+/* Open a window for this process, with all of its space: a page that a full disk cannot give would kill the program
+ * (SIGBUS). If there is no space, the program continues without a record. */
 static void watch(void) {
     char name[PATH_MAX + 64];
     struct timespec t;
@@ -28,9 +29,10 @@ static void watch(void) {
     snprintf(name, sizeof name, "%s/%ld-%ld%09ld.window", folder, (long)getpid(), (long)t.tv_sec, t.tv_nsec);
     int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     char *memory = MAP_FAILED;
-    if (fd >= 0 && !ftruncate(fd, (off_t)size)) /* a sparse file: only written pages take space */
-        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (fd >= 0 && !posix_fallocate(fd, 0, (off_t)size))
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0) close(fd);
+    if (fd >= 0 && memory == MAP_FAILED) unlink(name);
     if (memory != MAP_FAILED) {
         struct window asked = {.counters = (struct counters *)(memory + HEAD), .file_capacity = FILES};
         asked.names = memory + names_at, asked.name_capacity = (uint64_t)FILES * NAME;
