@@ -39,7 +39,8 @@ def _changed_data(recorded: Record) -> str:
     with suppress(DatasetError, OSError):  # the run that reads the data will report these errors
         listed = list_own_files(recorded["cell"]["settings"])
         newest_ns = max(Path(data["path"], file.name).stat().st_ctime_ns for file in listed.files)
-        if listed.checksum != data["checksum"] or newest_ns > data["listed_ns"]:
+        # A baseline reads a file of its own: of the data it takes names and sizes alone, so its record has no time.
+        if listed.checksum != data["checksum"] or newest_ns > data.get("listed_ns", newest_ns):
             return str(dataset["path"])
     return ""
 
