@@ -265,6 +265,8 @@ def device_bytes(run: Run, limits: Limits) -> Check:
     fetched_bytes, file_bytes = run["device_bytes"], run.get("to_fetch_bytes", run["bytes_read"])
     if fetched_bytes is None:
         return _at_least("device_bytes", None, limits.device_bytes_min, "/proc/self/io is not readable")
+    if not fetched_bytes and not run.get("device"):
+        return _at_least("device_bytes", None, limits.device_bytes_min, program_checks.NOT_COUNTED)
     if file_bytes is None:
         why = "the size of the files on the device is unknown: compressed files, or a file system without extent lists"
         return _at_least("device_bytes", None, limits.device_bytes_min, why)

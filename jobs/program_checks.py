@@ -38,6 +38,8 @@ def check_outcome(rule: str, passed: bool | None, observed: Any, limit: Any, mes
     return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}
 
 
+NOT_COUNTED = "the kernel counts no bytes of this file system (FUSE, GPFS, BeeGFS and others)"
+"""Why bytes are unknown: no byte was counted, and the files are on no device of this machine."""
 _READ_MIN = 0.01  # smallest share of the data that a run must read
 
 
@@ -53,6 +55,8 @@ def from_device(run: Run, limits: Limits) -> Check:
             "/proc/self/io is not readable" if fetched_bytes is None else "the pages of the data in memory are unknown"
         )
         return at_least(rule, None, limits.device_bytes_min, reason)
+    if cached_bytes and not fetched_bytes and not run.get("device"):
+        return at_least(rule, None, limits.device_bytes_min, NOT_COUNTED)
     device_bytes = _device_bytes_of(run, cached_bytes)
     if device_bytes is None:
         reason = (

@@ -176,10 +176,16 @@ def read_counters(
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
         io_pressure_s=cgroup.io_pressure_s(),
         lowest=_count(lowest),
-        further=None if further is None else tuple(_count(other) for other in further if other != device),
+        further=None if further is None else tuple(map(_count, _devices_beside(device, further))),
         helpers=_work_of_helpers({*helpers} - {*readers}),
         readers=_work_of_helpers(readers),
     )
+
+
+def _devices_beside(device: Device | None, others: Sequence[Device | None]) -> list[Device | None]:
+    """Return each other device once that is not a part of `device`; None for one that is not counted."""
+    members = [member for other in others for member in (other.members if other else (None,))]
+    return [member for member in dict.fromkeys(members) if device is None or member not in device.members]
 
 
 def _count(device: Device | None) -> DeviceCount | None:

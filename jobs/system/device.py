@@ -66,6 +66,11 @@ class Device:
         return use.read_bytes, use.written_bytes
 
     @property
+    def members(self) -> tuple[Device, ...]:
+        """Return the devices of a group, or this device alone."""
+        return (self,)
+
+    @property
     def number(self) -> str:
         """Return the major and minor number, as ``8:16``."""
         return _first_line(Path("/sys/block", self.name, "dev"))
@@ -102,6 +107,11 @@ class _Group(Device):
 
     devices: tuple[Device, ...] = ()
 
+    @property
+    def members(self) -> tuple[Device, ...]:
+        """Return the devices of the group."""
+        return self.devices
+
     def read_counters(self) -> DeviceRequests:
         """Return the sum of the requests to all devices of the group."""
         return DeviceRequests(*map(sum, zip(*(device.read_counters() for device in self.devices), strict=True)))
@@ -122,7 +132,7 @@ def combine_devices(devices: Sequence[Device | None]) -> Device | None:
 
     Returns None if a device is None, or if there is no device.
     """
-    distinct = dict.fromkeys(device for device in devices if device)
+    distinct = dict.fromkeys(member for device in devices if device for member in device.members)
     if None in devices or len(distinct) < 2:  # noqa: PLR2004
         return None if None in devices else next(iter(distinct), None)
     return _Group("+".join(device.name for device in distinct), tuple(distinct))

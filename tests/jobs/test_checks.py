@@ -18,6 +18,7 @@ GOOD = {
     "images_asked": 64,
     "image_errors": 0,
     "unreadable": [],
+    "device": "vda",
     "wall_s": 10.0,
     "load_s": 7.0,
     "compute_s": 2.0,
@@ -120,6 +121,8 @@ def test_each_rule_has_its_limit(rule, cache, key, values):
     ("run", "rule", "passed"),
     [
         ({"bytes_read": 0, "device_bytes": 0}, "device_bytes", False),  # what read nothing proves nothing
+        ({"device": None, "device_bytes": 0}, "device_bytes", None),  # the kernel counts nothing of FUSE
+        ({"device": None, "device_bytes": 1}, "device_bytes", False),  # but it counts NFS
         ({"device_use": None}, "quiet", None),
         ({"device_use": None, "other_cpu": 0.51}, "quiet", False),
         ({"device_use": [device_use(flushes=50, flush_s=0.5)]}, "quiet", True),  # of 10 s

@@ -15,7 +15,7 @@ def _served(workspace, mode):
 
 @lie(
     "Nothing: a FUSE file system reads the files from its disk each time.",
-    Expected((INVALID,), r"device_bytes"),
+    Expected((VALID,), untrue=frozenset({"device_bytes"})),
 )
 def fuse_honest(workspace):
     server, _, paths = _served(workspace, "honest")
@@ -27,7 +27,9 @@ def fuse_honest(workspace):
 
 @lie(
     "A FUSE file system reads each file once, and gives it from its own memory from then on.",
-    Expected((INVALID,), r"device_bytes"),
+    Expected((VALID,), untrue=frozenset({"device_bytes"})),
+    unseen="The kernel counts no byte that a FUSE server gives, so `device_bytes` is unverifiable. The page cache of"
+    " this machine was empty; the memory of a server, here a process of this machine, is no page cache.",
 )
 def fuse_memory(workspace):
     server, _, paths = _served(workspace, "memory")
