@@ -4,6 +4,7 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.observe import counters
 from jobs.observe.counters import CounterReading, DeviceCount, subtract_readings, use_of_devices
 from jobs.system import page_cache
-from jobs.system.device import Device, DeviceRequests, device_of
+from jobs.system.device import Device, DeviceRequests, combine_devices, device_of
 from jobs.system.page_cache import ColdReadBytes
 from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
 
@@ -239,3 +240,12 @@ def test_waiting_for_the_disk_and_stolen_time_are_not_work(tmp_path, monkeypatch
     assert reading.busy_s == pytest.approx((100 + 200 + 300 + 6 + 7) * tick_s)
     assert reading.steal_s == pytest.approx(80 * tick_s)
     assert reading.process is None
+
+
+def test_a_disk_of_two_uses_counts_once():
+    first, second = (Device(name) for name in sorted(path.name for path in Path("/sys/block").iterdir())[:2])
+    both = combine_devices([first, second])
+
+    assert combine_devices([both, first]) == both
+    assert counters.read_counters(both, further=[first, both]).further == ()
+    assert len(counters.read_counters(first, further=[both, second]).further) == 1
