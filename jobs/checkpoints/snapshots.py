@@ -226,6 +226,7 @@ class Snapshots:
         """
         name, files_name = manifest.name, f"{manifest.name}/{FILES}"
         manifest.encoded()  # raises an error for a manifest that is too large, before any file is written
+        source.require_as_listed(manifest)
         if self.store.incomplete_s:
             self.store.delete(f"{name}/{MANIFEST_NAME}")  # so that the snapshot is not listed before it is complete
         else:
@@ -248,6 +249,15 @@ class Snapshots:
         except (DamageError, OSError):
             self._try_delete(name)
             raise
+
+    def require_as_listed(self, manifest: Manifest) -> None:
+        """Raise DamageError if the folder of a snapshot has other files, or files of other sizes, than its manifest."""
+        found = _versions(self.path(manifest.name))
+        sizes = {name: size[0] for name, (mode, *size) in found.items() if stat.S_ISREG(mode)}
+        if sizes != (listed := {file.name: file.size for file in manifest.files}):
+            name = min(name for name in sizes.keys() | listed.keys() if sizes.get(name) != listed.get(name))
+            fault = "was written after the save" if name in sizes else "is missing"
+            raise DamageError(f"{self.store}/{manifest.name}: {name} {fault}", _DAMAGE_CURE)
 
     def _seal(self, manifest: Manifest) -> None:
         """Write a manifest to the store and read it back; raise OSError if the manifest has changed."""
@@ -326,14 +336,23 @@ class Snapshots:
                 self.delete(name)
 
 
+def _versions(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return mode, size, modification time and inode of each file below a folder, by name; folders have no time."""
+    return {
+        name: (status.st_mode, *((status.st_size, status.st_mtime_ns, status.st_ino) * stat.S_ISREG(status.st_mode)))
+        for name, status in files.folder_tree(folder).items()
+    }
+
+
 def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
     """Make all files below a folder durable, and return their names, sizes and hashes.
 
-    Raises DamageError if there is no file, if a file is no regular file, or if there are more than `files.DEEPEST`
-    levels of folders, because such a snapshot could not be restored.
+    Raises DamageError if there is no file, if a file is no regular file or is still written, or if there are more than
+    `files.DEEPEST` levels of folders, because such a snapshot could not be restored.
     """
     try:
-        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.folder_tree(folder).items()}
+        before = _versions(folder)
+        kinds = {name: stat.S_IFMT(mode) for name, (mode, *_) in before.items()}
     except files.OddFileError as error:
         raise DamageError(f"{folder} cannot be saved: {error.strerror}", "write files in fewer folders") from error
     irregular = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
@@ -345,4 +364,9 @@ def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
         sync = pool.submit(transfer.sync_tree, folder, [folder.parent, folder.parent.parent], streams)
         hashes = transfer.hash_files([folder / name for name in names], streams=streams)
         sync.result()
+    after = _versions(folder)
+    written = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    written |= {name for name in names if name not in written and files.is_open_for_writing(folder / name)}
+    if written:
+        raise DamageError(f"{folder / min(written)} is still written", "return from `write` when the saver has ended")
     return tuple(StoredFile(name, size, digest) for name, (size, digest) in zip(names, hashes, strict=True))

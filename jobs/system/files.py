@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import pwd
 import secrets
 import shutil
+import signal
 import stat
 import sys
 import time
@@ -401,6 +403,22 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 _IN_MB = 10_000_000  # bytes; a smaller number is printed in kB
 _Result = TypeVar("_Result")
+
+
+def is_open_for_writing(path: Path) -> bool:
+    """Return whether a process of this machine has a file open for writing; False on a file system without leases.
+
+    A read lease is refused for such a file (fcntl(2), F_SETLEASE).
+    """
+    with path.open("rb") as file:
+        # If the file is opened for writing while the lease is held, the kernel sends a signal: one that is ignored.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
 
 
 def free_bytes(folder: Path) -> int:
