@@ -255,8 +255,8 @@ def make_cells(points: Sequence[Point], *, to_run: bool = True) -> tuple[list[Ce
             "profile.compare=true without a profile: there is nothing to compare",
             "set profile.posix=trace or profile.tensorflow=5-15; each profiled run is then paired with one without",
         )
-    if to_run and (error := missing_root(cells.values())):
-        raise error
+    if to_run and (refusal := missing_root(cells.values())):
+        raise refusal
     return list(cells.values()), conduct
 
 
