@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -164,6 +165,9 @@ class Window:
     beside: str = ""  # names of other profilers that were loaded at the same time
     marks: Sequence[int] = ()  # Unix times in ns at which a new part of the window began
     device_bytes: int | None = None  # read_bytes of /proc/self/io; None if unknown
+    clock_s: float = 0.0  # how exactly start and end are known: 1.0 for a Darshan log with whole seconds
+    ranks: int = 1  # processes of a Darshan log, whose counters are added up by file
+    gaps: Sequence[str] = ()  # sentences on what a Darshan log has, or lacks, and this window lacks
 
     @cached_property
     def files(self) -> FileCounters:
@@ -174,6 +178,11 @@ class Window:
     def wall_s(self) -> float:
         """Return the seconds from start to stop."""
         return (self.ended_ns - self.started_ns) / 1e9
+
+    @property
+    def rate_s(self) -> float | None:
+        """Return the seconds by which bytes may be divided, or None if they are not known to a tenth."""
+        return self.wall_s if self.wall_s > 0 and self.wall_s >= 10 * self.clock_s else None
 
     @property
     def file_bytes(self) -> np.ndarray[Any, Any]:
@@ -255,8 +264,8 @@ class Window:
         (``rchar``, proc(5)). A small difference does not count, because STDIO reads more bytes than the program asks
         for.
         """
-        if not self.ended:
-            return "the process ended within the window: its calls until then are unknown"
+        if self.gaps or not self.ended:
+            return "; ".join(self.gaps) or "the process ended within the window: its calls until then are unknown"
         if self.dropped:
             cure = "use a larger buffer"
             alternative = ", or use mode counters, which needs memory only for files" * (self.mode == "trace")
@@ -290,6 +299,40 @@ class _Head(TypedDict):
     ended: bool
     beside: str
     device_bytes: int | None
+    clock_s: NotRequired[float]
+    ranks: NotRequired[int]
+    gaps: NotRequired[list[str]]
+
+
+_MINIMA = {name for name in TIMES if name.endswith("_start")}
+_MAXIMA = {name for name in COUNTERS.names or () if name.startswith(("max_", "last", "lock")) or name.endswith("_end")}
+_PAIRS = (("access_size", "access_count"), ("stride", "stride_count"))
+_NO_TIME = np.iinfo(np.int64).max
+
+
+def add_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """Return one row of counters per file, of the counters that several processes have of it.
+
+    `file_of_row` has the index of the file of each row; rows with -1 are left out. Of the four most frequent sizes and
+    strides, those of all processes are added up, and the four most frequent of them stay.
+    """
+    sums, rows, file_of_row = np.zeros(count, COUNTERS), rows[file_of_row >= 0], file_of_row[file_of_row >= 0]
+    paired = {name for pair in _PAIRS for name in pair}
+    for name in [name for name in COUNTERS.names or () if name not in paired]:
+        if name in _MINIMA:
+            sums[name] = _NO_TIME
+            np.minimum.at(sums[name], file_of_row, np.where(rows[name] > 0, rows[name], _NO_TIME))
+            sums[name] %= _NO_TIME
+        else:
+            (np.maximum if name in _MAXIMA else np.add).at(sums[name], file_of_row, rows[name])
+    for values, counts in _PAIRS:
+        frequent = [Counter[int]() for _ in range(count)]
+        for file, row in zip(file_of_row.tolist(), rows, strict=True):
+            frequent[file].update(dict(zip(row[values].tolist(), row[counts].tolist(), strict=True)))
+        for counted, row in zip(frequent, sums, strict=True):
+            for place, (value, number) in enumerate(counted.most_common(4)):
+                row[values][place], row[counts][place] = value, number
+    return sums
 
 
 def window_head(window: Window) -> dict[str, Any]:
@@ -301,7 +344,7 @@ def from_head(head: Mapping[str, Any], **arrays: Any) -> Window:
     """Build a window from its JSON head and its arrays; raise ValueError if they are damaged or do not match."""
     if fault := reading.type_fault(head, _Head):
         raise ValueError(f"its head is damaged: {fault}")
-    window = Window(**{key: head[key] for key in _Head.__annotations__}, **arrays)
+    window = Window(**{key: head[key] for key in _Head.__annotations__ if key in head}, **arrays)
     times_are_valid = all(0 <= edge < _LATEST_NS for edge in (window.started_ns, window.ended_ns))
     if not times_are_valid or not len(window.paths) == len(window.modules) == len(window.counters):
         raise ValueError("its members do not fit together")

@@ -15,17 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.events.posix_window import COUNTERS, TIMES, Window
+from jobs.events.posix_window import Window, add_rows
 from jobs.profiler import build
 from jobs.profiler.hook_library import ProfilerError, WindowCapacity
 
 VARIABLE = "TFIO_FILES"
 FILES = 1 << 16  # largest number of files per process; equal to FILES in preload.c
 _ROOM = WindowCapacity("counters", 1, FILES)
-_MINIMA = {name for name in TIMES if name.endswith("_start")}
-_MAXIMA = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}
-_MAXIMA |= {"access_size", "stride", "lock"}
-_NO_TIME = np.iinfo(np.int64).max
 
 
 class FilesSeen(NamedTuple):
@@ -90,28 +86,12 @@ def window_of_files(folder: Path, files: Iterable[Path], started_ns: int, ended_
         process=os.getpid(),
         paths=[name for name, _ in indices],
         modules=[module for _, module in indices],
-        counters=_sum_rows(rows, np.array(file_of_row), len(indices)),
+        counters=add_rows(rows, np.array(file_of_row), len(indices)),
         events=None,
         dropped=sum(len(paths) >= FILES for paths, *_ in processes),
         read_bytes=int(rows["bytes_read"].sum()),
         kernel_read_bytes=None,
     )
-
-
-def _sum_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-    """Return one row of counters per file, summed over all processes.
-
-    `file_of_row` has the index of the file of each row; rows with -1 are left out.
-    """
-    sums, rows, file_of_row = np.zeros(count, COUNTERS), rows[file_of_row >= 0], file_of_row[file_of_row >= 0]
-    for name in COUNTERS.names or ():
-        if name in _MINIMA:
-            sums[name] = _NO_TIME
-            np.minimum.at(sums[name], file_of_row, np.where(rows[name] > 0, rows[name], _NO_TIME))
-            sums[name] %= _NO_TIME
-        else:
-            (np.maximum if name in _MAXIMA else np.add).at(sums[name], file_of_row, rows[name])
-    return sums
 
 
 def _rows_of_process(window: Path) -> tuple[list[str], list[str], np.ndarray[Any, Any]]:

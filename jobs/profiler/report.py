@@ -28,7 +28,6 @@ def window_metrics(window: Window) -> dict[str, Any]:
     """
     rows, (reads, sequential, consecutive) = window.counters, window.read_order
     total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
-    wall_s = window.wall_s
     attributes = ("mode", "wall_s", "kernel_read_bytes", "device_bytes", "dropped", "beside")
     return {
         **{name: getattr(window, name) for name in attributes},
@@ -40,8 +39,8 @@ def window_metrics(window: Window) -> dict[str, Any]:
         "files": len(window.files),
         "stream_writes": int(rows["writes"][~window.of_posix].sum(dtype=np.int64)),
         "syncs": total["fsyncs"] + total["fdsyncs"],
-        "read_mb_per_s": total["bytes_read"] / 1e6 / wall_s if wall_s else None,
-        "write_mb_per_s": total["bytes_written"] / 1e6 / wall_s if wall_s else None,
+        "read_mb_per_s": total["bytes_read"] / 1e6 / window.rate_s if window.rate_s else None,
+        "write_mb_per_s": total["bytes_written"] / 1e6 / window.rate_s if window.rate_s else None,
         "sequential": sequential / reads if reads else None,
         "consecutive": consecutive / reads if reads else None,
         "seen_read_bytes": window.read_bytes,
@@ -52,7 +51,9 @@ def window_metrics(window: Window) -> dict[str, Any]:
 def report_lines(window: Window) -> Iterator[str]:
     """Yield the lines of the text report of a window."""
     metrics = window_metrics(window)
-    yield f"{metrics['mode']} of {metrics['wall_s']:.3f} s, {metrics['files']:,} files"
+    exactly = f" (known to {window.clock_s:g} s)" if window.clock_s else ""
+    ranks = f", {window.ranks:,} ranks added up" if window.ranks > 1 else ""
+    yield f"{metrics['mode']} of {metrics['wall_s']:.3f} s{exactly}, {metrics['files']:,} files{ranks}"
     blind_spot = metrics["blind_spot"]
     yield f"not complete: {blind_spot}" if blind_spot else "complete: nothing was dropped or missed"
     if metrics["beside"]:
@@ -64,7 +65,7 @@ def report_lines(window: Window) -> Iterator[str]:
     ):
         if metrics[calls]:
             amounts = f"{metrics[amount] / 1e6:,.1f} MB in {metrics[calls]:,} calls"
-            speed = f"{metrics[rate] or 0:,.1f} MB/s over the window"
+            speed = _speed_text(metrics[rate])
             yield f"{label:<9}{amounts}, {speed}; {metrics[seconds]:.3f} s summed"
     counts = ", ".join(f"{metrics[key]:,} {key}" for key in ("opens", "stats", "seeks", "syncs"))
     yield f"metadata {counts}; {metrics['meta_s']:.3f} s summed"
@@ -75,6 +76,12 @@ def report_lines(window: Window) -> Iterator[str]:
     for kind in ("read", "write"):
         yield from _size_lines(kind, metrics[f"{kind}_sizes"])
     yield from _slowest_file_lines(window)
+
+
+def _speed_text(mb_per_s: float | None) -> str:
+    if mb_per_s is None:
+        return "MB/s unknown: the window is too short for how exactly it is known"
+    return f"{mb_per_s:,.1f} MB/s over the window" if mb_per_s >= 1 else f"{mb_per_s:.2g} MB/s over the window"
 
 
 def _running_time_text(metrics: dict[str, Any]) -> str:

@@ -233,9 +233,8 @@ def main(log: str, window: str) -> None:
         import darshan  # noqa: PLC0415 - an optional package, and slow to import
 
         report = darshan.DarshanReport(f"/proc/self/fd/{files.open_file(Path(log))}", read_all=False)
-        for module in MODULES:
-            if module in report.modules:
-                report.mod_read_all_records(module)
+        for module in report.modules:
+            report.mod_read_all_records(module)
     posix_window.write_window(Path(window), _window_of_report(report))
 
 
@@ -258,20 +257,48 @@ def _window_of_report(report: Any) -> Window:
         for key, name in DARSHAN_TIMES.items():
             after_s = times.get(f"{module}_{name}", 0.0)
             row[key] = started_ns + round(after_s * 1e9) if after_s else 0
-    paths = [report.name_records.get(record["id"], f"<{record['id']}>") for _, record in records]
+    files_of_records = [
+        (report.name_records.get(record["id"], f"<{record['id']}>"), module) for module, record in records
+    ]
+    indices = {file: index for index, file in enumerate(dict.fromkeys(files_of_records))}
+    counters = posix_window.add_rows(
+        counters, np.array([indices[file] for file in files_of_records], int), len(indices)
+    )
     return Window(
         mode="counters",
         started_ns=started_ns,
         ended_ns=job["end_time_sec"] * 10**9 + job["end_time_nsec"],
         process=job["jobid"],
-        paths=paths,
-        modules=[module for module, _ in records],
+        paths=[path for path, _ in indices],
+        modules=[module for _, module in indices],
         counters=counters,
         events=None,
-        dropped=sum(bool(report.modules[module]["partial_flag"]) for module in {module for module, _ in records}),
+        dropped=0,
         read_bytes=int(counters["bytes_read"].sum()),
         kernel_read_bytes=None,
+        clock_s=0.0 if job["start_time_nsec"] or job["end_time_nsec"] else 1.0,
+        ranks=job["nprocs"],
+        gaps=tuple(_gaps_of_report(report)),
     )
+
+
+def _gaps_of_report(report: Any) -> Iterator[str]:
+    """Yield sentences on what a Darshan log lacks, and on the bytes of its modules that are not read here."""
+    if partial := [module for module, facts in report.modules.items() if facts["partial_flag"]]:
+        files_of = ", ".join(partial)
+        yield f"Darshan had no memory for all files of {files_of}: run the program with a larger DARSHAN_MODMEM"
+    amounts = []
+    for module in report.modules:
+        if module in MODULES or module.startswith(("DXT", "LUSTRE", "HEATMAP")):  # they count no bytes of their own
+            continue
+        names = report.counters.get(module, {}).get("counters", [])
+        places = [place for place, name in enumerate(names) if name.endswith(("_BYTES_READ", "_BYTES_WRITTEN"))]
+        moved = sum(
+            max(0, int(record["counters"][place])) for record in report.records.get(module, ()) for place in places
+        )
+        amounts.append(f"{module} ({moved / 1e6:,.1f} MB)" if places else f"{module} (bytes unknown)")
+    if amounts:
+        yield f"modules of the log that are not read here: {', '.join(amounts)}; a layer may count the bytes of another"
 
 
 if __name__ == "__main__":

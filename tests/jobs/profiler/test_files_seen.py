@@ -5,8 +5,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from jobs.events.posix_window import COUNTERS, add_rows
 from jobs.profiler import build, files_seen
 from jobs.profiler.hook_library import ProfilerError
 
@@ -102,3 +104,14 @@ def test_where_no_library_can_be_built_it_is_said(monkeypatch, tmp_path):
 
     with pytest.raises(ProfilerError, match="no C compiler"):
         files_seen.recording_environment(tmp_path)
+
+
+def test_of_two_processes_the_sizes_that_were_most_frequent_stay_with_their_numbers():
+    rows = np.zeros(2, COUNTERS)
+    rows["access_size"][:, :2], rows["access_count"][:, :2] = [[4096, 512], [65536, 4096]], [[1000, 2], [1, 5]]
+
+    (row,) = add_rows(rows, np.array([0, 0]), 1)
+
+    assert dict(zip(row["access_size"].tolist(), row["access_count"].tolist(), strict=True)) == {
+        4096: 1005, 512: 2, 65536: 1, 0: 0,
+    }  # fmt: skip

@@ -99,7 +99,7 @@ def test_that_calls_were_dropped_is_known_again(data, tmp_path):
 
     profile.darshan(tmp_path / "log.darshan")
     assert profile.dropped > 0
-    assert saved_profiles.read_profile(tmp_path / "log.darshan").dropped == 1
+    assert "MODMEM" in saved_profiles.read_profile(tmp_path / "log.darshan").blind_spot()
 
 
 @pytest.mark.long
