@@ -21,7 +21,6 @@ from jobs.events.intervals import intersection, length_by
 from jobs.events.posix_window import KINDS, READ, Window
 from jobs.events.run_log import RunLog
 from jobs.events.step_times import (
-    SMALLEST_NAMED_SHARE,
     CategoryTimes,
     InputBound,
     category_overlaps,
@@ -31,6 +30,8 @@ from jobs.events.step_times import (
 from jobs.events.table import NS, Events
 from jobs.events.tensorflow_trace import CATEGORIES, COMMUNICATION, REMEDIES, SPENT, UNCATEGORISED, Runtime
 
+READS = "read"
+PYTHON = "a Python function of the pipeline took {:.3g} s: the trace does not show whether it reads or computes"
 TIMES = ("spent", "elapsed", "sum", "union", "exposed")
 MOST_NAMED = 5
 # With a larger share of the steps' time in intervals that the steps share with other work, the MB read are unknown.
@@ -55,7 +56,7 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
         "seconds": {name: _sums(times, name) for name in SPENT},
         "overlap_s": {f"{one} & {other}": each for (one, other), each in category_overlaps(runtime).items()},
         "operations": {name: float(each.mean()) for name, each in operations_per_step(runtime).items()},
-        "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": _words(verdict),
+        "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": _words(verdict, _python_s(runtime)),
                     "prefetched": verdict.has_prefetch, "remedies_s": verdict.named},
         "each_step": [
             {"step": int(steps.number[at]), "start_ns": int(steps.start[at]), "span_s": float(length[at]),
@@ -77,12 +78,30 @@ def _uncategorised(runtime: Runtime) -> dict[str, Any]:
     return {"events": len(events), "union_s": events.spans.length / NS, "most": most}
 
 
-def _words(verdict: InputBound) -> str:
+def _python_s(runtime: Runtime) -> float:
+    """Return the seconds of the steps in which a Python function of the pipeline ran."""
+    is_python = np.array([name.endswith(("PyFunc", "PyFuncStateless")) for name in runtime.events.words["name"]], bool)
+    spans = runtime.events.selected(is_python[runtime.events["name"]]).spans
+    return float(spans.length_within(runtime.steps.start, runtime.steps.end).sum()) / NS
+
+
+def _words(verdict: InputBound, python_s: float) -> str:
     """Return in words whether the steps are input-bound, and which remedies would save how much time."""
     amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s ({percentage(verdict.share, 1)})"
-    if verdict.share < SMALLEST_NAMED_SHARE:
+    if verdict.verdict is None:
+        most_s = verdict.waited_s + verdict.unknown_s
+        most = f"{most_s:.3g} s ({percentage(most_s / verdict.steps_s, 1)})"
+        return (
+            f"undecided: the steps waited for input during at least {amount}, at most {most}: the rest is unknown"
+        )
+    if not verdict.verdict:
         return f"not input-bound: the steps waited for input during {amount}"
-    saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in verdict.named.items())
+    saves = "; ".join(
+        PYTHON.format(python_s)
+        if what == READS and python_s > verdict.remedies[READS] / 2
+        else f"{REMEDIES[what]}: at most {saved:.3g} s"
+        for what, saved in verdict.named.items()
+    )
     in_use = ". The pipeline already prefetches" if verdict.has_prefetch else ""
     remedies = f"Remedies and the time that they save: {saves or 'not known'}"
     return f"input-bound: the steps waited for input during {amount}. {remedies}{in_use}"

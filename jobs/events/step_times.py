@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.events.intervals import Times, intersection, time_outside, without_earlier
+from jobs.events.intervals import Spans, Times, intersection, time_outside, without_earlier
 from jobs.events.table import NS
 from jobs.events.tensorflow_trace import (
     CATEGORIES,
@@ -105,6 +105,14 @@ class InputBound(NamedTuple):
     waited_s: float  # seconds in which the rank only waited for input
     remedies: Mapping[str, float]  # for each remedy, the largest number of seconds that it can save
     has_prefetch: bool = False  # whether the pipeline already prefetches
+    unknown_s: float = 0.0  # seconds without an event, or with events of no category alone: they may be waits, too
+
+    @property
+    def verdict(self) -> bool | None:
+        """Return whether the steps wait for more than a named share of the time; None if the trace does not show it."""
+        if self.share >= SMALLEST_NAMED_SHARE:
+            return True
+        return False if self.waited_s + self.unknown_s < SMALLEST_NAMED_SHARE * self.steps_s else None
 
     @property
     def share(self) -> float:
@@ -140,7 +148,15 @@ def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
     prefetch_ns = 0 if runtime.has_prefetch else max(0, min(waited_ns, busy_ns - hidden_ns))
     remedies = {"prefetch": prefetch_ns} | {name: spent_ns[name] for name in INPUT}
     seconds = {name: saved_ns / NS for name, saved_ns in remedies.items()}
-    return InputBound(int((steps.end - steps.start).sum()) / NS, waited_ns / NS, seconds, runtime.has_prefetch)
+    unknown_ns = spent_ns[UNACCOUNTED] + int(_uncategorised_alone(runtime).length_within(steps.start, steps.end).sum())
+    steps_s = int((steps.end - steps.start).sum()) / NS
+    return InputBound(steps_s, waited_ns / NS, seconds, runtime.has_prefetch, unknown_ns / NS)
+
+
+def _uncategorised_alone(runtime: Runtime) -> Spans:
+    """Return the moments at which only events of no category are under way."""
+    known = runtime.events.with_words("kind", *CATEGORIES).spans
+    return time_outside(runtime.events.with_words("kind", UNCATEGORISED).spans, known)
 
 
 def record_metrics(runtime: Runtime) -> dict[str, Any]:

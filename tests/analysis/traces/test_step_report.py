@@ -166,3 +166,17 @@ def test_the_mb_read_in_the_steps_are_unknown_if_the_intervals_of_the_system_tra
     assert "the MB that were read in the steps are unknown: the intervals of the system trace are too long" in told
     assert "smaller trace.interval_s" in told
     assert "MB were read" not in told
+
+
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        ([("python", [*STEP[:2]])], "undecided"),  # nothing else is known of the steps
+        ([("python", [*STEP[:2], ("mine:Strange", 0, 199)])], "undecided"),
+        ([("python", [*STEP[:2], ("a:MatMul", 0, 199)])], "not input-bound"),
+        ([("python", STEP), ("tf_data/1", [("a:EagerPyFunc", 0, 200)])], "whether it reads or computes"),
+        ([("python", STEP), ("tf_data/1", [("a:ReadFile", 0, 200)])], "storage"),
+    ],
+)
+def test_the_verdict_of_a_trace_says_no_more_than_the_trace_shows(lines, word):
+    assert word in step_report.step_metrics(spaces.traced(lines))["verdict"]["words"]
