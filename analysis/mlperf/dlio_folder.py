@@ -150,6 +150,8 @@ def read_folder(path: Path) -> DlioFolder:
         if len(names) > MOST_NAMES or not (ranks or "summary.json" in names):
             raise UntrustedError("this is no output folder of DLIO: it has neither N_output.json nor summary.json")
     summary = read_json(resolved_folder / "summary.json", Summary) if "summary.json" in names else Summary()
+    if (metric := summary.get("metric")) and not any(name.startswith("train_") for name in metric):
+        raise AnalysisError(f"{path} trained nothing: it has {', '.join(metric)}", "name a folder of a training")
     stamps = {
         int(match[1] or 0): _stamps(resolved_folder / name) for name in names if (match := _STAMPS.fullmatch(name))
     }

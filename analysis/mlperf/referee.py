@@ -206,7 +206,7 @@ def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
         "steps": sorted({int(each) for each in steps.dropna()}), **used._asdict(), "sources": sources,
         "au": {
             "published": metric.get("train_au_mean_percentage", math.nan), "of_the_ranks": totals["own_au"],
-            "recomputed": totals["au"], "nominal": 100 * steps.sum() * used.step_s / epochs_s,
+            "recomputed": totals["au"], "nominal": 100 * steps.sum(skipna=False) * used.step_s / epochs_s,
             "rules_text": 100 * per_epoch * epochs * used.step_s / run_s,
         },
         "verdict": metric.get("train_au_meet_expectation"),

@@ -91,9 +91,7 @@ def _words(verdict: InputBound, python_s: float) -> str:
     if verdict.verdict is None:
         most_s = verdict.waited_s + verdict.unknown_s
         most = f"{most_s:.3g} s ({percentage(most_s / verdict.steps_s, 1)})"
-        return (
-            f"undecided: the steps waited for input during at least {amount}, at most {most}: the rest is unknown"
-        )
+        return f"undecided: the steps waited for input during at least {amount}, at most {most}: the rest is unknown"
     if not verdict.verdict:
         return f"not input-bound: the steps waited for input during {amount}"
     saves = "; ".join(
