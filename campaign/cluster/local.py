@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 from filelock import Timeout
@@ -16,7 +14,7 @@ from filelock import Timeout
 from campaign import console
 from campaign.cells.cell_plan import PlannedCell, format_number_of_runs
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster import fleet, submission
+from campaign.cluster import fleet
 from campaign.cluster.cell_state import Phase, WorkerState, ended_state
 from campaign.cluster.progress import Follower
 from campaign.console import count_noun
@@ -29,9 +27,9 @@ from jobs.errors import NoGpuError, NotInstalledError
 from jobs.lazy_imports import has_tensorflow
 from jobs.model.codes import JobEnd
 from jobs.model.record import Data
+from jobs.system import programs
 from jobs.system.files import write_json
 
-_MINUTES_MARGIN = 60
 _STOP_PATIENCE_S = 10.0
 _TICK_S = 0.25
 _PATIENCE_S = 0.5
@@ -46,13 +44,11 @@ class LocalWorker:
     """A worker process on this machine."""
 
     batch: Batch
-    process: psutil.Process | None
+    process: subprocess.Popen[bytes] | None  # None if the worker ran in this process
 
     def alive(self) -> bool:
         """Return whether the worker process still runs."""
-        if self.process is None:
-            return False
-        return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+        return self.process is not None and self.process.poll() is None
 
     def state(self) -> WorkerState:
         """Return the state of the worker: running, or ended with the reason."""
@@ -61,7 +57,7 @@ class LocalWorker:
     def stop(self) -> None:
         """Ask the worker to record the interruption and to end, and wait until it has ended (`stop_process`)."""
         if self.process is not None and self.alive():
-            stop_process(self.process)
+            stop_process(psutil.Process(self.process.pid))
 
 
 def stop_process(process: psutil.Process) -> None:
@@ -71,7 +67,7 @@ def stop_process(process: psutil.Process) -> None:
     """
     try:
         family = [process, *process.children(recursive=True)]
-        process.terminate()  # submitit's controller passes SIGTERM on to the worker
+        process.terminate()
     except psutil.NoSuchProcess:
         return
     _, survivors = psutil.wait_procs(family, timeout=_STOP_PATIENCE_S)
@@ -130,49 +126,31 @@ def start_worker(request: CampaignCall, todo: Sequence[PlannedCell], data: Mappi
     batch.save()
     path = batch.work_list(0)
     write_json(path, request.work_list(cluster, todo, data))
-    # submitit's local executor ends a worker after two minutes by default, so it gets a long enough time limit.
-    runs = sum(entry.at_most + request.conduct["warmup_runs"] for entry in todo)
-    minutes = int(runs * request.conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
-    executor = submission.local_executor(folder, cluster, batch.job_name, minutes)
-    if cluster == "local":
-        return LocalWorker(batch, _start_process(executor, path))
-    fault = executor.submit(worker.main, str(path)).exception()
-    if fault is not None:
-        raise fault
-    return LocalWorker(batch, None)
-
-
-def _start_process(executor: Any, work_list: Path) -> psutil.Process | None:
-    """Start a worker process and return it.
-
-    Return None if the worker has already ended; then the error of the worker is in the folder of the batch.
-    """
-    # Ctrl-C in a terminal sends SIGINT to the whole process group; the worker shall ignore SIGINT.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        job = executor.submit(worker.main, str(work_list))
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(int(job.job_id))
-    return None
+    if cluster == "debug":
+        worker.main(str(path))
+        return LocalWorker(batch, None)
+    with (folder / "worker_log.out").open("wb") as out, (folder / "worker_log.err").open("wb") as err:
+        process = subprocess.Popen(
+            programs.python_command("-u", "-m", "campaign.worker", str(path)),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            process_group=0,  # Ctrl-C in a terminal is for the front process, which then stops the worker
+        )
+    return LocalWorker(batch, process)
 
 
 def find_worker(folder: CampaignFolder) -> psutil.Process | None:
     """Return the process of this user that runs the worker of this folder on this machine, or None.
 
-    submitit starts a worker with the folder of its batch as the last word of the command line. If submitit's controller
-    still runs, return the controller, because it passes signals on to the worker.
+    The last word of a worker's command line is its work list, which is in the folder of its batch.
     """
-    found = [
-        process
-        for process in psutil.process_iter(["cmdline", "uids", "create_time"])
-        if (words := process.info["cmdline"])
-        and process.info["uids"].real == os.getuid()
-        and any(word.startswith("submitit.") for word in words)
-        and Path(words[-1]).parent == folder.workers
-    ]
-    return min(found, key=lambda process: process.info["create_time"], default=None)
+    for process in psutil.process_iter(["cmdline", "uids"]):
+        words = process.info["cmdline"] or [""]
+        is_worker = "campaign.worker" in words and Path(words[-1]).parent.parent == folder.workers
+        if is_worker and process.info["uids"].real == os.getuid():
+            return process
+    return None
 
 
 def wait_for_worker(folder: CampaignFolder) -> None:
@@ -202,11 +180,6 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
     follower.read_news()
     if not follower.is_finished:
         _require_writable(batch)
-        if follower.folder.is_worker_running():
-            raise WorkerLostError(
-                "submitit's controller was killed; the worker is still running",
-                "`python -m campaign status` shows the worker; repeat the command to wait until the worker has ended",
-            )
         unfinished = count_noun(len(follower.shares_left()), "unfinished cell")
         raise WorkerLostError(
             f"the worker ended with {unfinished}: {batch.last_log_line(0) or 'its log is empty'}",

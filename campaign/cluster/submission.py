@@ -60,15 +60,6 @@ def write_array_script(folder: Path, parameters: Mapping[str, object], tasks: in
     return str(executor._make_submission_file_text(command, ""))  # noqa: SLF001
 
 
-def local_executor(folder: Path, cluster: str, name: str, timeout_min: int) -> Any:
-    """Return submitit's executor, which runs functions in a new process (``local``) or in this process (``debug``)."""
-    import submitit  # noqa: PLC0415 - see above
-
-    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-    executor.update_parameters(name=name, timeout_min=timeout_min)
-    return executor
-
-
 @dataclass(frozen=True)
 class Array:
     """A Slurm array job before its submission: each task is a worker that runs some cells of one storage."""

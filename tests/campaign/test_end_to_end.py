@@ -42,7 +42,7 @@ def _processes_in(folder):
 def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     front = command.start("-m", "threads=1,2", *LONG)
     wait(lambda: _measured_some(command.cwd))
-    (worker,) = [process for process in _processes_in(command.cwd) if "submitit.core._submit" in process.cmdline()]
+    (worker,) = [process for process in _processes_in(command.cwd) if "campaign.worker" in process.cmdline()]
     before = [run for record in _records(command.cwd).values() for run in record["runs"] if run["status"] == "valid"]
 
     worker.kill()
