@@ -31,7 +31,7 @@ _PATIENCE_S = 10.0  # the total wait for unanswered questions; also the pause af
 _SUBMIT_S = 60.0
 _SAY_AFTER_S = 2.0
 _SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
-_JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
+_JOB = re.compile(r"^Submitted batch job (\d+)", re.MULTILINE)  # not a job that a site's notice names
 
 
 class SubmissionRefusal(StrEnum):

@@ -29,24 +29,26 @@ SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
 _ENDED = frozenset(JobEnd)  # a task in any other state, also in a state of a newer Slurm, counts as live
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
-_ASK_FOR_LESS = "cancel the job, then ask for fewer resources"
-_OTHER_PARTITION = "cancel the job, then set another cluster.partition; or wait until the partition is up again"
-# Reasons for which Slurm never starts a job, with the cure for the user (squeue(1), JOB REASON CODES).
-_REASONS_FOR_EVER = {
-    "PartitionTimeLimit": "cancel the job, then set a smaller cluster.timeout_min or another cluster.partition",
-    "PartitionNodeLimit": _ASK_FOR_LESS,
-    "BadConstraints": _ASK_FOR_LESS,
-    "JobHeldUser": "`scontrol release JOB` releases the job",
-    "JobHoldMaxRequeue": "find out why Slurm started the job so often, then `scontrol release JOB` releases the job",
-    "JobHeldAdmin": "an administrator holds the job; ask the administrators",
-    "DependencyNeverSatisfied": "cancel the job, then set another cluster.dependency",
-    "InvalidAccount": "cancel the job, then set cluster.account=…",
-    "InvalidQOS": "cancel the job, then set cluster.qos=…",
-    "PartitionDown": _OTHER_PARTITION,
-    "PartitionInactive": _OTHER_PARTITION,
-    "ReservationDeleted": "cancel the job, then set another reservation",
+_NEVER = "the job cannot start; "
+# Families of reasons, and what they mean for the user (squeue(1), JOB REASON CODES); the first that matches counts.
+_REASONS = {
+    r"JobHeldAdmin": _NEVER + "an administrator holds the job; ask the administrators",
+    r"(?i).*held.*|JobHoldMaxRequeue": _NEVER + "`scontrol release JOB` releases the job",
+    r"PartitionTimeLimit": _NEVER + "cancel the job; set a smaller cluster.timeout_min or another cluster.partition",
+    r"Partition(Down|Inactive)": _NEVER + "set another cluster.partition, or wait until the partition is up again",
+    r"DependencyNeverSatisfied": _NEVER + "cancel the job, then set another cluster.dependency",
+    r"ReservationDeleted": _NEVER + "cancel the job, then set another reservation",
+    r"InvalidAccount|Account\w*NotAllowed": _NEVER + "cancel the job, then set cluster.account=…",
+    r"InvalidQOS|QOS\w*NotAllowed": _NEVER + "cancel the job, then set cluster.qos=…",
+    r"\w+NotAllowed": _NEVER + "cancel the job, then set another cluster.partition",
+    r"QOSMin\w*": _NEVER + "the QOS wants larger jobs: cancel the job, then set another cluster.qos",
+    r"(Assoc|QOS)Grp\w*": "a limit on all jobs of the account or QOS is reached; it starts when other jobs have ended",
+    r"(QOS|Assoc)Max\w+Per(Job|Node)\w*|MaxMemPerLimit|PartitionNodeLimit|BadConstraints": (
+        _NEVER + "cancel the job, then ask for fewer resources"
+    ),
+    r"JobArrayTaskLimit": "other cells of this campaign run first; cluster.parallel=… lets more run at once",
+    r"BeginTime": "Slurm starts a requeued job after a pause",
 }
-_OVER_A_LIMIT = re.compile(r"(QOS|Assoc)Max\w+Per(Job|Node)\w*|MaxMemPerLimit")
 _NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
 _ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
 _RANGE = re.compile(r"(?:^|(?<=,))(\d+)(?:-(\d+)(?::(\d+))?)?(?=,|$)")
@@ -94,13 +96,9 @@ class Task:
 
     @property
     def waits_for(self) -> str:
-        """Return Slurm's reason why the task waits; if the task can never start, add the cure."""
-        cure = _REASONS_FOR_EVER.get(self.reason, _ASK_FOR_LESS if _OVER_A_LIMIT.fullmatch(self.reason) else "")
-        return (
-            f"{self.reason}: the job cannot start; {cure.replace('JOB', self.job_id.partition('_')[0])}"
-            if cure
-            else self.reason
-        )
+        """Return Slurm's reason why the task waits, and what it means: whether the job can start, and the cure."""
+        meaning = next((text for family, text in _REASONS.items() if re.fullmatch(family, self.reason)), "")
+        return f"{self.reason}: {meaning.replace('JOB', self.job_id.partition('_')[0])}" if meaning else self.reason
 
     def end(self) -> WorkerEnd:
         """Return how the task ended: its state, and its exit code, signal and node if the source gives these values."""
