@@ -125,7 +125,7 @@ class RunEnd(_CodeWithText):
     STORAGE_MOVED = "storage_moved"
     NOT_EMULATED = "not_emulated"
     NOT_EXCLUSIVE = "not_exclusive"
-    STOPPED = "stopped", "interrupted: the campaign was stopped during this run"
+    STOPPED = "stopped", "interrupted: the worker was told to end during this run"
     TIME_IS_UP = "time_is_up", "interrupted: the job's time limit was near"
     WORKER_ENDED = "worker_ended", "interrupted: {worker}"
 

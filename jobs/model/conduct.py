@@ -279,7 +279,11 @@ class SiteKeys(Tolerances):
     ] = None
     pool: Annotated[str | None, Setting("nodes that jobs may use, for example n[1-4],n7; null: all nodes")] = None
     gpus_per_node: Annotated[
-        Gpus | None, Setting("number of GPUs that each job requests per node; null: no GPU", unit="GPUs")
+        Gpus | None,
+        Setting(
+            "number of GPUs that each job requests per node; null: no GPU; a kind of GPU: +cluster.extra.gres=gpu:a100:1",
+            unit="GPUs",
+        ),
     ] = None
     mem_gb: Annotated[
         Memory | None, Setting("memory that each job requests per node; null: Slurm's default", unit="GB")

@@ -104,7 +104,7 @@ def _only_run(folder, work):
 
 @pytest.mark.parametrize(
     ("number", "why"),
-    [(signal.SIGTERM, "the campaign was stopped during this run"), (signal.SIGUSR2, "the job's time limit was near")],
+    [(signal.SIGTERM, "the worker was told to end during this run"), (signal.SIGUSR2, "the job's time limit was near")],
     ids=["cancelled", "its time is up"],
 )
 def test_a_job_that_is_ended_records_the_run_and_goes_back_into_the_queue_when_its_time_is_up(
@@ -156,4 +156,4 @@ def test_on_this_machine_a_worker_that_is_told_to_end_records_the_run_under_way(
 
     assert code == 1
     assert "WorkerStoppedError" in said
-    assert _only_run(folder, work) == ("running", "failed", "interrupted: the campaign was stopped during this run")
+    assert _only_run(folder, work) == ("running", "failed", "interrupted: the worker was told to end during this run")

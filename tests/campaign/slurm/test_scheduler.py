@@ -502,11 +502,13 @@ FEWER = "cancel the job, then ask for fewer resources"
         *((reason, "") for reason in ("Priority", "QOSMaxJobsPerUserLimit", "")),
         (
             "PartitionTimeLimit",
-            "cancel the job, then set a smaller cluster.timeout_min or another cluster.partition",
+            "cancel the job; set a smaller cluster.timeout_min or another cluster.partition",
         ),
         ("JobHeldUser", "`scontrol release 70` releases the job"),
         *((each, FEWER) for each in ("QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerNode", "MaxMemPerLimit")),
         ("InvalidQOS", "cancel the job, then set cluster.qos=…"),
+        ("QOSNotAllowed", "cancel the job, then set cluster.qos=…"),
+        ("launch failed requeued held", "`scontrol release 70` releases the job"),
     ],
 )  # fmt: skip
 def test_a_job_that_will_never_start_is_told_with_the_cure(reason, cure):
