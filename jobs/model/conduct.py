@@ -281,7 +281,7 @@ class SiteKeys(Tolerances):
     gpus_per_node: Annotated[
         Gpus | None,
         Setting(
-            "number of GPUs that each job requests per node; null: no GPU; a kind of GPU: +cluster.extra.gres=gpu:a100:1",
+            "number of GPUs that each job requests per node; null: no GPU; of a kind: +cluster.extra.gres=gpu:a100:1",
             unit="GPUs",
         ),
     ] = None
