@@ -31,7 +31,7 @@ SHARED = (
     "checks.other_device_max=1",
     "checks.stolen_max=1000",
     "checks.delayed_max=1",
-    "checks.time_error_max=0.1",
+    "checks.time_error_max=0.6",
     "checks.spread_max=100",
 )
 # Two dozen images of 3 kB: a cell of three runs takes 3 s.

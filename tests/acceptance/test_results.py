@@ -11,13 +11,10 @@ import pytest
 from tests.acceptance import door
 
 IMAGES, STEPS = 24, 3
-DATA = ("dataset.median_bytes=60000", "dataset.width=256", "dataset.height=256")
-# Between two parts of so short a run the machine may do something else: how well the parts add up is tested below.
-OVERRIDDEN = tuple(word.partition("=")[0] for word in (*DATA, "checks.time_error_max", "runs"))
-TINY = (
-    *(word for word in door.TINY if not word.startswith(OVERRIDDEN)), *DATA, "checks.time_error_max=0.6",
-    "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.1", "threads=1",
-)  # fmt: skip
+TINY = dict(word.split("=") for word in door.TINY) | {
+    "dataset.median_bytes": 60000, "dataset.width": 256, "dataset.height": 256, "benchmark.image_size": 32,
+    "benchmark.width": 0.02, "trace.interval_s": 0.1, "trace.tail_s": 0.1, "threads": 1,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +22,15 @@ def campaign(tmp_path_factory):
     """Measure both benchmarks of images, cold and warm, and then trainings of another seed that are saved."""
     cwd = tmp_path_factory.mktemp("campaign")
     roots = [cwd / name for name in ("fast", "slow")]
-    for root in roots:
-        root.mkdir()
     file = cwd / "conf" / "site" / "mine.yaml"
-    file.parent.mkdir(parents=True)
+    for folder in (*roots, file.parent):
+        folder.mkdir(parents=True)
     storages = f"{{optane: {{root: {roots[0]}}}, hdd: {{root: {roots[1]}}}}}"
     file.write_text(f"defaults: [none, _self_]\nname: mine\nstorages: {storages}\n")
-    words = "--config-dir", cwd / "conf", "site=mine", "-m", *TINY, "benchmark.width=0.02"
-    first = door.cli(*words, "benchmark=micro,alexnet", "cache=cold,warm", "runs=3", cwd=cwd)
+    words = "--config-dir", cwd / "conf", "site=mine", "-m", *(f"{key}={value}" for key, value in TINY.items())
+    first = door.cli(*words, "benchmark=micro,alexnet", "cache=cold,warm", cwd=cwd)
     left = sorted(path.name for path in cwd.iterdir())
-    saving = "checkpoint=hdd,burst_buffer", "checkpoint.every=2", "seed=1", "runs=2"
+    saving = "checkpoint=hdd,burst_buffer", "checkpoint.every=2", "seed=1"
     second = door.cli(*words, "benchmark=alexnet", *saving, cwd=cwd)
     assert (first.code, second.code) == (0, 0), first.err + second.err
     results = cwd / "results"
@@ -81,18 +77,13 @@ def test_one_command_ends_in_records_tables_and_figures(campaign):
 
 
 def test_each_run_is_valid_and_recorded_with_its_role(campaign):
-    medians = door.table(campaign.results, "medians").set_index("cell")
+    medians = door.table(campaign.results, "medians")
 
+    assert medians[["status", "n_valid", "n_invalid", "n_failed"]].to_numpy().tolist() == [["done", 2, 0, 0]] * 6
     for record in campaign.records:
-        saves = record["cell"]["settings"].get("checkpoint", {}).get("name", "none") != "none"
-        roles = ["warmup", "measured", "measured"][: 2 if saves else 3]
-        assert [(run["run"], run["role"]) for run in record["runs"]] == [*enumerate(roles)]
-        assert medians.loc[record["cell"]["id"], ["status", "n_valid", "n_invalid", "n_failed"]].tolist() == [
-            "done", len(roles) - 1, 0, 0,
-        ]  # fmt: skip
-    assert (len(campaign.records), len(campaign.runs)) == (6, 16)
+        assert [run["role"] for run in record["runs"]] == ["warmup", "measured", "measured"]
     assert campaign.runs["reason"].dropna().tolist() == []
-    assert set(campaign.runs["status"]) == {"valid"}
+    assert campaign.runs["status"].tolist() == ["valid"] * 18
     merits = {tuple(map(each["cell"].get, ("benchmark", "figure", "unit", "better"))) for each in campaign.records}
     assert merits == {("micro", "images_per_s", "images/s", "higher"), ("alexnet", "wall_s", "s", "lower")}
 
@@ -101,7 +92,7 @@ def test_each_run_is_cold_and_proved_and_a_warm_one_is_warm(campaign):
     size = sum(path.stat().st_size for path in (campaign.cwd / "data").rglob("*.jpg"))
     of_all = {"complete", "same_data", "time_adds_up", "quiet"}
 
-    assert (len(runs(campaign, cache="cold")), len(runs(campaign, cache="warm"))) == (10, 6)
+    assert (len(runs(campaign, cache="cold")), len(runs(campaign, cache="warm"))) == (12, 6)
     for cache, proofs, resident in (("cold", {"cold", "device_bytes"}, 0), ("warm", {"warm"}, 1)):
         for record, run in runs(campaign, cache=cache):
             checks = campaign.runs.loc[(record["cell"]["id"], run["run"])].filter(like="check.").dropna()
@@ -140,17 +131,6 @@ def test_the_parts_of_a_run_add_up_to_its_wall_time(campaign, benchmark, saved):
     assert all((run["compute_s"] > 0) is (benchmark == "alexnet") for _, run in found)
 
 
-def test_the_medians_are_those_of_the_record(campaign):
-    rows = door.table(campaign.results, "medians").set_index("cell")
-
-    assert sorted(rows.index) == [record["cell"]["id"] for record in campaign.records]
-    for record in campaign.records:
-        for key in ("images_per_s", "read_mb_per_s", "wall_s"):
-            values = [run[key] for run in record["runs"][1:]]
-            found = [rows.loc[record["cell"]["id"], key + end] for end in ("", "_min", "_max")]
-            assert found == pytest.approx([np.median(values), min(values), max(values)])
-
-
 def test_the_trace_of_a_run_holds_the_bytes_that_it_fetched(campaign):
     for record, run in runs(campaign, cache="cold", saved=False):
         rows = pd.read_csv(campaign.results / "records" / record["cell"]["id"] / run["trace"]["file"], header=1)
@@ -180,7 +160,7 @@ def test_checkpoints_are_durable_and_removed(campaign):
         saved.setdefault(record["cell"]["settings"]["checkpoint"]["name"], []).append((run, proof))
 
     assert {name: [proof for _, proof in found] for name, found in saved.items()} == {
-        "none": ["nan"] * 6, "hdd": ["True"] * 2, "burst_buffer": ["True"] * 2,
+        "none": ["nan"] * 6, "hdd": ["True"] * 3, "burst_buffer": ["True"] * 3,
     }  # fmt: skip
     for name in ("hdd", "burst_buffer"):
         for run, _ in saved[name]:
