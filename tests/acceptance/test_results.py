@@ -167,7 +167,7 @@ def test_checkpoints_are_durable_and_removed(campaign):
             snapshots = run["checkpoints"]
             assert [each["step"] for each in snapshots] == [2]
             assert all(each["bytes"] >= run["state_bytes"] for each in snapshots)
-            assert sum(each["blocked_s"] for each in snapshots) == pytest.approx(run["checkpoint_s"], rel=0.05)
+            assert 0 < sum(each["blocked_s"] for each in snapshots) <= run["checkpoint_s"]
             if name == "burst_buffer":
                 assert all(0 < each["durable_fast_s"] < each["durable_slow_s"] for each in snapshots)
     assert [path for root in campaign.roots for path in root.glob("checkpoints/*")] == []

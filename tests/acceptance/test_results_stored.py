@@ -200,14 +200,15 @@ def test_compare_tells_a_change_beyond_noise_and_tolerance_and_why_not(compared)
 
 
 LOOSER = changed(cell(50.0), terms__checks__other_cpu_max=5.0, terms__of_site={"other_cpu_max": 0.5})
-ENDS = {"faster": (cell(120.0), 0), "of other threads": (cell(50.0, threads=2), 2), "looser": (LOOSER, 2)}
 
 
-@pytest.mark.parametrize(("made", "code"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(
+    ("made", "code"), [(cell(120.0), 0), (cell(50.0, threads=2), 2), (LOOSER, 2)], ids=["faster", "other", "looser"]
+)
 def test_the_exit_code_of_compare_says_slower_or_nothing_comparable(cli, tmp_path, made, code):
-    a, b = door.stored(tmp_path / "a", cell()), door.stored(tmp_path / "b", made)
-
-    assert cli("compare", a, b, "--quiet").code == code
+    assert (
+        cli("compare", door.stored(tmp_path / "a", cell()), door.stored(tmp_path / "b", made), "--quiet").code == code
+    )
 
 
 @pytest.mark.parametrize("words", [["none"], ["b/../a/records"], ["b", "--match", "ssd:local"]], ids=str)
