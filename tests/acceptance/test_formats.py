@@ -532,7 +532,7 @@ def test_tensorboard_reads_the_numbers_of_a_profile(trained):
     assert {tag: block[tag] for tag in expected} == expected
     assert block["sequential"] == 0.5
     assert {step for step, _ in told["block"].values()} == {5}
-    assert (fit.keys() == block.keys(), fit["dropped"], fit["writes"]) == (True, 0, 0)
+    assert (fit.keys() <= block.keys(), fit["dropped"], fit["writes"]) == (True, 0, 0)
     assert fit["files"] <= 12 >= fit["bytes_read"] / 3000  # of some batches, and what was read ahead
 
 
