@@ -264,6 +264,10 @@ def test_pydarshan_reads_our_log_and_we_read_it_again(calls, mode):
             assert theirs == pytest.approx({key: ours[name][key] for key in theirs}), name
             assert len(theirs) == (13 if kind == "fcounters" else 58)
     assert {key: again[key] for key in ALL} == ALL
+    log = (folder / f"{mode}.darshan").read_bytes()
+    (folder / "half.darshan").write_bytes(log[: len(log) // 2])
+    half = door.traced("calls", "half.darshan", cwd=folder)
+    assert (half.code, door.is_one_cure(half.err), "half.darshan" in half.err) == (2, True, True)
 
 
 @pytest.mark.filterwarnings("ignore")

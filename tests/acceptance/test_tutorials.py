@@ -59,7 +59,7 @@ def test_the_first_measurement(tmp_path):
 
     assert (codes[0], is_measured(codes[1], output), {*codes[2:]} <= {0, 1}) == (0, True, True), output
     found = door.records(tmp_path / "results")
-    kinds = {(each["cell"]["benchmark"], each["cell"]["settings"]["threads"]) for each in found}
+    kinds = {(each["cell"]["benchmark"], each["cell"]["settings"].get("threads")) for each in found}
     assert kinds >= {("baseline", 1), ("micro", 1), ("micro", 2)}
     assert {len([run for run in each["runs"] if run["role"] == "measured"]) for each in found} == {5}
     assert (tmp_path / "results" / "report.html").exists()
@@ -108,7 +108,7 @@ def test_the_first_slurm_campaign(tmp_path):
 
 STORAGES = ("hdd", "ssd", "optane")
 SHORTENED = (
-    "+size=smoke", "site=twin", "storage=ssd", "threads=1", "batch_size=4", "iterations=10", "dataset.files=40",
+    "+size=smoke", "site=twin", "storage=ssd", "threads=1", "batch_size=4",
     "runs=2", "min_valid_runs=1", "cluster=local", "accelerator.step_s=0.02", "benchmark.width=0.125",
     "wait_quiet_s=null", "checks.peak_max=1000", *door.SHARED[1:],
 )  # fmt: skip
@@ -139,7 +139,7 @@ def test_a_whole_paper_is_one_campaign_on_the_testbed_and_each_claim_has_a_verdi
     assert {each["cell"]["benchmark"] for each in found} == {"baseline", "micro", "alexnet"}
     assert {*done.json["cells"]} == {each["cell"]["id"] for each in found}
     roles = [[run["role"] for run in each["runs"]] for each in found]
-    assert roles == [["warmup", "measured", "measured"]] * len(found)
+    assert roles == [["warmup", "measured"]] * 13
     settings = [each["cell"]["settings"] for each in found]
     accesses = {each["benchmark"].get("access") for each in settings if each["benchmark"]["name"] == "baseline"}
     assert accesses == {"read", "write", "random_read"}
