@@ -60,7 +60,7 @@ def test_the_first_measurement(tmp_path):
     assert (codes[0], is_measured(codes[1], output), {*codes[2:]} <= {0, 1}) == (0, True, True), output
     found = door.records(tmp_path / "results")
     kinds = {(each["cell"]["benchmark"], each["cell"]["settings"].get("threads")) for each in found}
-    assert kinds >= {("baseline", 1), ("micro", 1), ("micro", 2)}
+    assert kinds >= {("baseline", 1), ("micro", 1), ("micro", 2)}, (kinds, output)
     assert {len([run for run in each["runs"] if run["role"] == "measured"]) for each in found} == {5}
     assert (tmp_path / "results" / "report.html").exists()
 
