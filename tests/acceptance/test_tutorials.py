@@ -22,6 +22,10 @@ TUTORIALS = {
 }
 
 
+# Whoever else works on this machine is no fault of a tutorial.
+BUSY = " ".join(("wait_quiet_s=null", "checks.peak_max=1000", *door.SHARED[1:]))
+
+
 def follow(page, folder, places, environment=None):
     """Give all commands of a tutorial in one shell, as a user without a terminal; return its output and exit codes."""
     environment = {**(environment or os.environ), "HOME": str(folder), "CAMPAIGN_YES": "1"}
@@ -39,11 +43,6 @@ def follow(page, folder, places, environment=None):
     return done.stdout, codes
 
 
-def is_measured(code, output):
-    """Say whether a measurement ended well, or a neighbour on this machine spoilt runs of it."""
-    return code == 0 or (code == 1 and "quiet" in output)
-
-
 def test_every_tutorial_has_commands_and_a_test():
     followed = set(re.findall(r'follow\(\s*"([^"]+)"', Path(__file__).read_text("utf-8")))
 
@@ -52,15 +51,19 @@ def test_every_tutorial_has_commands_and_a_test():
 
 @pytest.mark.long
 def test_the_first_measurement(tmp_path):
-    smaller = "threads=1,2 dataset.files=256 iterations=4 benchmark.file_mb=50 benchmark.image_size=32"
-    places = {"/scratch/me": f"{tmp_path}/me", "threads=1,8": smaller, "CELL": "$(ls results/records | head -n 1)"}
+    smaller = "threads=1,2 dataset.files=256 iterations=4 benchmark.file_mb=50 benchmark.image_size=32 "
+    places = {
+        "/scratch/me": f"{tmp_path}/me",
+        "threads=1,8": smaller + BUSY,
+        "CELL": "$(ls results/records | head -n 1)",
+    }
 
     output, codes = follow("first-measurement.md", tmp_path, places)
 
-    assert (codes[0], is_measured(codes[1], output), {*codes[2:]} <= {0, 1}) == (0, True, True), output
+    assert {*codes} == {0}, output
     found = door.records(tmp_path / "results")
     kinds = {(each["cell"]["benchmark"], each["cell"]["settings"].get("threads")) for each in found}
-    assert kinds >= {("baseline", 1), ("micro", 1), ("micro", 2)}, (kinds, output)
+    assert kinds >= {("baseline", 1), ("micro", 1), ("micro", 2)}
     assert {len([run for run in each["runs"] if run["role"] == "measured"]) for each in found} == {5}
     assert (tmp_path / "results" / "report.html").exists()
 
@@ -74,11 +77,15 @@ def test_my_own_training(tmp_path):
         Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.jpg")
     (program,) = (block for block in door.blocks("tutorials/my-training.md", "python") if "# train.py" in block)
     (tmp_path / "train.py").write_text(program)
-    places = {"/data/images": f"{tmp_path}/images", "CELL": "$(ls stall/records | head -n 1)"}
+    places = {
+        "/data/images": f"{tmp_path}/images",
+        "--from": f"{BUSY} --from",
+        "CELL": "$(ls stall/records | head -n 1)",
+    }
 
     output, codes = follow("my-training.md", tmp_path, places)
 
-    assert all(is_measured(code, output) for code in codes), output
+    assert {*codes} == {0}, output
     for folder in ("stall", "after"):
         found = door.records(tmp_path / folder)
         assert sorted(each["cell"]["page_cache"] for each in found) == ["cold", "warm"]
@@ -93,11 +100,10 @@ def test_the_first_slurm_campaign(tmp_path):
         pytest.skip(reason)
     (tmp_path / "me").mkdir()
     with laboratory.lab(nodes=4, cpus=2) as cluster:
-        output, codes = follow(
-            "slurm-campaign.md", tmp_path, {"/scratch/me": f"{tmp_path}/me"}, environment=cluster.environment
-        )
+        places = {"/scratch/me": f"{tmp_path}/me", "runs=3 ": f"runs=3 {BUSY} "}
+        output, codes = follow("slurm-campaign.md", tmp_path, places, environment=cluster.environment)
 
-    assert (codes[:3], all(is_measured(code, output) for code in codes[3:])) == ([0, 0, 0], True), output
+    assert {*codes} == {0}, output
     assert "#SBATCH --partition=debug" in output
     assert "node-hours" in output
     found = door.records(tmp_path / "results")
@@ -110,7 +116,7 @@ STORAGES = ("hdd", "ssd", "optane")
 SHORTENED = (
     "+size=smoke", "site=twin", "storage=ssd", "threads=1", "batch_size=4",
     "runs=2", "min_valid_runs=1", "cluster=local", "accelerator.step_s=0.02", "benchmark.width=0.125",
-    "wait_quiet_s=null", "checks.peak_max=1000", *door.SHARED[1:],
+    *BUSY.split(),
 )  # fmt: skip
 
 
