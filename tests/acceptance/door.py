@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,33 @@ def cli(*words: object, cwd: Path, program: str = "campaign", limit_s: float = 5
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def script(text: str, *words: object, cwd: Path, limit_s: float = 300) -> Done:
+    """Run a Python script of a user's own, and wait for its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", text, *map(str, words)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the code blocks of a language on a page of docs/."""
+    return re.findall(
+        rf"^```{language}\n(.+?)^```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+def traced(kind: str, *words: object, cwd: Path) -> Done:
+    """Let the analysis read traces: `calls` of POSIX, the `steps` of a training, or `actions` of a time log."""
+    verb = {"calls": "profile", "steps": "trace", "actions": "timelog"}[kind]
+    return cli(verb, *words, cwd=cwd, program="analysis")
 
 
 def start(*words: object, cwd: Path, program: str = "campaign", **more) -> subprocess.Popen[str]:
