@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,20 @@ def cli(*words: object, cwd: Path, program: str = "campaign", limit_s: float = 5
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more) -> list[Done]:
+    """Give many commands one after another, each in a fork of one process (`many.py`): quicker than `cli` for each."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "many.py"), program],
+        cwd=cwd,
+        env=environment(**more),
+        input=json.dumps([[str(word) for word in words] for words in lines]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [Done(*each) for each in json.loads(done.stdout)]
 
 
 def start(*words: object, cwd: Path, program: str = "campaign", **more) -> subprocess.Popen[str]:
