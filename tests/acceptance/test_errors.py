@@ -13,102 +13,12 @@ import pytest
 
 from tests.acceptance import door
 
-ALEXNET = "benchmark=alexnet checkpoint=hdd"
-BUFFER = "benchmark=alexnet checkpoint=burst_buffer checkpoint.fast.root=/f"
-TRACE = "{_target_: os.mkdir, path: trace}"
-# Words, then what the error names, then what the cure names.
 WRONG = [
-    # Names.
-    ("thread=1", "thread", "threads"),
-    ("benchmark.preproces=true", "benchmark.preproces", "benchmark.preprocess"),
-    ("statsu", "statsu", "status"),
-    ("+foo=1", "foo", "threads"),
-    ("foo.bar=1,2", "foo", "threads"),
-    ("storage=lokal", "lokal", "local"),
-    ("site=nowhere", "nowhere", "tegner"),
-    ("benchmark=alexnet,nothing", "nothing", "micro"),
-    ("+paper=fig44", "fig44", "fig4"),
-    ("dataset.hdf5=x", "dataset.hdf5", "dataset.height"),
-    ("cluster=local cluster.partition=gpu", "cluster.partition", "cluster=slurm"),
-    ("--only zzz threads=1", "zzz", "micro-"),
-    ("--config-dir /no/such/folder", "/no/such/folder", "--config-dir"),
-    *((word, "hydra", "") for word in (f"'hydra.callbacks.a={TRACE}'", f"'+hydra={{callbacks: {{a: {TRACE}}}}}'")),
-    # Values.
-    ("threads=abc", "threads", "1,024"),
-    ("threads=0", "threads", "1,024"),
-    ("threads=1025", "threads", "1,024"),
-    ("threads=1.5", "threads", "1,024"),
-    ("batch_size=16,0", "batch_size", "65,536"),
-    ("checks.spread_max=nan", "checks.spread_max", "100"),
-    ("seed=1e400", "seed", "2,147,483,647"),
-    ("threads=[1", "threads", ""),
-    ("cache=lukewarm", "cache", "warm"),
-    ("profile.posix=countrs", "profile.posix", "counters"),
-    ("redo=2", "redo", "true"),
-    ("site.storages=5", "site.storages", ""),
-    ("campaign_dir=null", "campaign_dir", ""),
-    ("campaign_dir=''", "campaign_dir", ""),
-    ("site.name='../x'", "site.name", ""),
-    ("'storage.root=\"a\tb\"'", "storage.root", ""),
-    ("dataset=folder", "dataset.path", "dataset.path="),
-    ("storage=lustre", "lustre", "storage.root="),
-    ("runs=4,5", "runs", ""),
-    ("profile.tensorflow=9-3", "profile.tensorflow", "5-15"),
-    # What does not go together.
-    ("runs=1", "runs=1", "runs=2"),
-    ("until_spread=0.01 max_runs=5", "max_runs=5", "max_runs=6"),
-    ("iterations=100", "iterations=100", "iterations=8"),
-    ("iterations=1 batch_size=600", "batch_size=600", "batch_size=512"),
-    ("dataset.classes=513", "dataset.classes=513", ""),
-    ("dataset.sigma=1.8", "sigma 1.8", "dataset"),
-    ("dataset=hep", "dataset=hep", "benchmark.preprocess=false"),
-    ("accelerator=cpu", "accelerator=cpu", "benchmark=alexnet"),
-    ("benchmark=baseline cache=warm", "cache=warm", "cache=cold"),
-    ("benchmark=baseline staging=all", "staging=all", "staging"),
-    ("benchmark=micro checkpoint=hdd checkpoint.root=/x", "checkpoint=hdd", "benchmark=alexnet"),
-    (ALEXNET, "storage hdd", "checkpoint.root="),
-    (f"{ALEXNET} checkpoint.root=/x checkpoint.every=9", "checkpoint.every=9", "checkpoint.every=8"),
-    (f"{BUFFER} checkpoint.slow.root=/f", "checkpoint.slow", ""),
-    (f"{BUFFER} checkpoint.slow.root='https://k:SECRET@h/b'", "checkpoint.slow.root", ""),
-    ("storage=s3 storage.endpoint='https://k:SECRET@h' storage.bucket='a b'", "storage.endpoint", ""),
-    ("storage=s3 storage.endpoint='https://k:SECRET@h' storage.bucket='a b'", "storage.bucket", ""),
-    ("benchmark=alexnet nodes=2", "nodes=2", "benchmark=climate"),
-    ("dataset.files=16 nodes=17", "nodes=17", "nodes=16"),
-    ("benchmark=command", "benchmark=command", "benchmark.argv="),
-    ("benchmark=command 'benchmark.argv=[a,\"{thread}\"]'", "{thread}", "{threads}"),
-    ("benchmark=command benchmark.argv=[a] 'benchmark.metric=\"(a\"'", "benchmark.metric", ""),
-    ("cluster=slurm +cluster.extra.array=1", "array", "array"),
-    ("cluster=slurm cluster.partition='a;b'", "cluster.partition", ""),
-    ("cluster=slurm 'cluster.modules=[gcc,\"a$b\"]'", "cluster.modules", ""),
-    ("cluster=slurm site.timeout_max_min=59", "cluster.timeout_min=60", "cluster.timeout_min=59"),
-    # Flags.
-    ("--bogus", "--bogus", "--dry-run"),
-    ("--dryrun", "--dryrun", "--dry-run"),
-    ("--only", "--only", "CELL"),
-    ("status --jsn", "--jsn", "--json"),
-    ("--jsn status", "--jsn", "--json"),
-    ("status --js", "--js", "--json"),
-    ("status a b", "b", "status"),
-    ("show", "CELL", "show"),
-    ("doctor --only x", "--only", "--json"),
-    ("measure --dta=x .", "--dta", "--data"),
-    ("report --out", "--out", "report"),
-    ("stage aply", "aply", "stage"),
-    ("stage plan --fast=. --capacty=1GB", "--capacty", "--capacity"),
-    ("testbed up --dryrun", "--dryrun", "--dry-run"),
-    ("stall --rns=3 -- true", "--rns", "--runs"),
-    ("stall runs=3 -- true", "runs", "--runs"),
-    ("-- --json", "--json", ""),
-    # No campaign.
-    ("status", "results", "campaign"),
-    ("status --watch", "results", "campaign"),
-    ("status other --json", "other", "campaign"),
-    ("show x", "results", "campaign"),
-    ("report", "results", "campaign"),
-    ("cancel", "results", "campaign"),
-    ("compare a b", "a ", "campaign"),
-    ("measure none", "none", "folder"),
+    tuple(part.strip() for part in line.split("|"))
+    for line in (door.STORED / "wrong_words.txt").read_text("utf-8").splitlines()
+    if not line.startswith("#")
 ]
+"""What is typed, what the error names, what the cure names."""
 
 
 @pytest.fixture(scope="module")
