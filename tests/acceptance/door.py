@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +88,7 @@ def cli(*words: object, cwd: Path, program: str = "campaign", limit_s: float = 5
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+<<<<<<< HEAD
 def script(text: str, *words: object, cwd: Path, limit_s: float = 300) -> Done:
     """Run a Python script of a user's own, and wait for its end."""
     done = subprocess.run(
@@ -112,6 +114,20 @@ def traced(kind: str, *words: object, cwd: Path) -> Done:
     """Let the analysis read traces: `calls` of POSIX, the `steps` of a training, or `actions` of a time log."""
     verb = {"calls": "profile", "steps": "trace", "actions": "timelog"}[kind]
     return cli(verb, *words, cwd=cwd, program="analysis")
+=======
+def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more) -> list[Done]:
+    """Give many commands one after another, each in a fork of one process (`many.py`): quicker than `cli` for each."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "many.py"), program],
+        cwd=cwd,
+        env=environment(**more),
+        input=json.dumps([[str(word) for word in words] for words in lines]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [Done(*each) for each in json.loads(done.stdout)]
+>>>>>>> acc-errors
 
 
 def start(*words: object, cwd: Path, program: str = "campaign", **more) -> subprocess.Popen[str]:
