@@ -88,7 +88,6 @@ def cli(*words: object, cwd: Path, program: str = "campaign", limit_s: float = 5
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-<<<<<<< HEAD
 def script(text: str, *words: object, cwd: Path, limit_s: float = 300) -> Done:
     """Run a Python script of a user's own, and wait for its end."""
     done = subprocess.run(
@@ -114,7 +113,8 @@ def traced(kind: str, *words: object, cwd: Path) -> Done:
     """Let the analysis read traces: `calls` of POSIX, the `steps` of a training, or `actions` of a time log."""
     verb = {"calls": "profile", "steps": "trace", "actions": "timelog"}[kind]
     return cli(verb, *words, cwd=cwd, program="analysis")
-=======
+
+
 def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more) -> list[Done]:
     """Give many commands one after another, each in a fork of one process (`many.py`): quicker than `cli` for each."""
     done = subprocess.run(
@@ -127,7 +127,6 @@ def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more)
         check=True,
     )
     return [Done(*each) for each in json.loads(done.stdout)]
->>>>>>> acc-errors
 
 
 def start(*words: object, cwd: Path, program: str = "campaign", **more) -> subprocess.Popen[str]:
