@@ -1,0 +1,426 @@
+"""A burst buffer under kills, damage and full storages: what `save` came back from is found again, byte for byte."""
+
+import itertools
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from jobs.burst_buffer import BurstBuffer
+from tests.acceptance import door
+
+MB = 10**6
+DEEDS = {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink"}
+TRAINER = """
+import sys
+from tests.acceptance.test_snapshots import train
+train(*sys.argv[1:])
+"""
+
+
+def contents(step, size=300_000):
+    """Return the files of the snapshot of a step."""
+    return {"index": str(step).encode(), "shards/data-0": bytes([step % 251]) * size, "empty": b""}
+
+
+def writer(step, size=300_000):
+    def write(folder):
+        (folder / "shards").mkdir()
+        for name, data in contents(step, size).items():
+            (folder / name).write_bytes(data)
+
+    return write
+
+
+def train(fast, slow, first, end, size):
+    """Save these steps in turn, print each that is saved, and be gone without a last word."""
+    buffer = BurstBuffer(fast, slow, keep=1)
+    for step in range(int(first), int(end)):
+        buffer.save(step, writer(step, int(size)))
+        print(step, flush=True)
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def apart(act, point=None):
+    """Do something in a process of its own, which is killed just before its deed of this number and starts no other.
+
+    A deed makes, removes or renames a file or a folder, opens a file to write, or flushes one to the device.
+    """
+    with tempfile.TemporaryFile("w+", 1) as out, tempfile.TemporaryFile("w+", 1) as err:
+        child = os.fork()
+        if not child:
+            sys.stdout, sys.stderr, code = out, err, 1
+            try:
+                warnings.simplefilter("ignore")
+                count_deeds(point)
+                act()
+                code = 0
+            except SystemExit as ended:
+                code = ended.code or 0
+            except BaseException:  # noqa: BLE001 - as Python itself does
+                traceback.print_exc()
+            out.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        out.seek(0)
+        err.seek(0)
+        return door.Done(code, out.read(), err.read())
+
+
+def count_deeds(point):
+    numbers, fsync = itertools.count(), os.fsync
+
+    def deed():
+        if next(numbers) == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hook(event, words):
+        if event == "subprocess.Popen":
+            raise OSError("this process may start no other")
+        if event in DEEDS or (event == "open" and words[2] & (os.O_WRONLY | os.O_RDWR)):
+            deed()
+
+    os.fsync = lambda descriptor: (deed(), fsync(descriptor))[1]
+    sys.addaudithook(hook)
+
+
+def here(verb, words):
+    """Give `python -m jobs.burst_buffer` in this process."""
+    sys.argv = ["burst_buffer", verb, *map(str, words)]
+    runpy.run_module("jobs.burst_buffer", run_name="__main__")
+
+
+def command(verb, *words):
+    """Give it in a process of its own, which takes a tenth of the time of a new one."""
+    return apart(lambda: here(verb, words))
+
+
+def save(places, *steps, size=300_000, **options):
+    with closing(BurstBuffer(*places, **{"keep": 1, **options})) as buffer:
+        for step in steps:
+            buffer.save(step, writer(step, size))
+
+
+def saved(places, *steps, **options):
+    """Save these steps while nobody drains."""
+    done = apart(lambda: save(places, *steps, **options))
+    assert done.code == 0, done.err
+
+
+def newest(*places, size=300_000):
+    """Return the step of the snapshot that is restored, whose every byte is compared."""
+    done = command("restore", *places)
+    assert done.code == 0, done.err
+    files = door.files(Path(done.out.strip()))
+    step = int(files["index"])
+    assert files == contents(step, size)
+    return step
+
+
+def newest_of(slow, **size):
+    """Return what is restored from the slow side alone, on a node where nothing is."""
+    with tempfile.TemporaryDirectory() as node:
+        return newest(node, slow, **size)
+
+
+def listed(*places):
+    """Return step, state and side of each copy."""
+    done = command("list", *places)
+    assert done.code == 0, done.err
+    lines = [line.split()[:3] for line in done.out.splitlines()]
+    return [(step_of(name), state, Path(side).name) for name, state, side in lines]
+
+
+def step_of(name):
+    return int(name.split("step")[1].split("-")[0])
+
+
+def on_both(step):
+    return [(step, "complete", side) for side in ("fast", "slow")]
+
+
+def copies(folder, step):
+    """Return the folder of each copy of the snapshot of a step."""
+    return sorted(path.parents[1] for path in folder.glob("*/*/*/index") if path.read_text() == str(step))
+
+
+def rot(copy):
+    """Change a byte in the middle of a copy."""
+    (file,) = copy.rglob("data-0")
+    with file.open("r+b") as data:
+        data.seek(150_000)
+        data.write(b"\xff")
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """Return the folder of a buffer that keeps one snapshot: step 0 is on both sides, step 1 on the fast one alone."""
+    folder = tmp_path_factory.mktemp("begun")
+    places = folder / "fast", folder / "slow"
+    saved(places, 0)
+    assert command("drain", *places).code == 0
+    saved(places, 1)
+    return folder
+
+
+@pytest.fixture
+def places(begun, tmp_path):
+    """Return the sides of a copy of that buffer."""
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "fast", tmp_path / "slow"
+
+
+def killed_everywhere(begin, folder, act):
+    """Do something again and again, killed before each of its deeds in turn; yield the sides after each kill."""
+    for point in itertools.count():
+        places = folder / str(point) / "fast", folder / str(point) / "slow"
+        begin(folder / str(point))
+        done = apart(lambda places=places: act(places), point)
+        if done.code != -signal.SIGKILL:
+            assert (done.code, point > 9) == (0, True), done.err
+            return
+        yield places
+
+
+def test_a_trainer_killed_at_any_deed_of_a_save_loses_nothing(begun, tmp_path):
+    found = []
+    for places in killed_everywhere(partial(shutil.copytree, begun), tmp_path, lambda places: save(places, 2)):
+        found.append(newest(*places))
+        assert command("drain", *places).code == 0
+        assert newest(*places) == newest_of(places[1]) == found[-1]
+        assert {step for step, state, _ in listed(*places) if state == "complete"} >= {found[-1]}
+        assert {state for _, state, _ in listed(*places)} == {"complete"}
+    assert (found, set(found)) == (sorted(found), {1, 2})
+
+
+def test_a_drainer_killed_at_any_deed_loses_nothing_and_the_next_one_ends_what_it_began(begun, tmp_path):
+    found = []
+    for places in killed_everywhere(partial(shutil.copytree, begun), tmp_path, partial(here, "drain")):
+        found.append(newest_of(places[1]))
+        assert newest(*places) == 1
+        assert command("drain", *places).code == 0
+        assert listed(*places) == on_both(1)
+        assert newest_of(places[1]) == 1
+    assert (found, set(found)) == (sorted(found), {0, 1})
+
+
+def test_a_trainer_killed_at_any_deed_of_its_opening_can_start_again(tmp_path):
+    for places in killed_everywhere(Path.mkdir, tmp_path, lambda places: BurstBuffer(*places).close()):
+        saved(places, 2)
+        assert command("drain", *places).code == 0
+        assert listed(*places) == on_both(2)
+
+
+def test_clear_killed_at_any_deed_leaves_no_snapshot_when_it_is_given_again(begun, tmp_path):
+    for places in killed_everywhere(partial(shutil.copytree, begun), tmp_path, partial(here, "clear")):
+        command("clear", *places)
+        left = door.files(places[0].parent)
+        assert all(name.split("/")[1].startswith(".") for name in left), left
+
+
+def test_a_drainer_goes_on_when_its_trainer_is_killed_and_ends(places, tmp_path):
+    done = door.script(TRAINER, *places, 2, 4, 300_000, cwd=tmp_path)
+
+    assert (done.code, done.out) == (-signal.SIGKILL, "2\n3\n")
+    door.wait(lambda: listed(*places) == on_both(3), 60)
+    assert command("drain", *places).code == 0  # it waits for the other one, if that is still there
+    assert newest(*places) == newest_of(places[1]) == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_what_save_came_back_from_is_found_after_kills_at_any_moment(tmp_path, seed):
+    random, acknowledged, places = Random(seed), -1, (tmp_path / "fast", tmp_path / "slow")  # noqa: S311
+    for _ in range(5):
+        words = [sys.executable, "-c", TRAINER, *map(str, places), str(acknowledged + 1), "9999", "300000"]
+        trainer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=door.environment())
+        seen = trainer.stdout.readline()
+        helpers = psutil.Process(trainer.pid).children(recursive=True)
+        time.sleep(random.uniform(0.05, 0.5))
+        for victim in random.choice([[trainer], [trainer, *helpers], [*helpers, trainer]]):
+            with suppress(psutil.Error):
+                victim.kill()
+            time.sleep(random.choice([0, 0.01]))
+        acknowledged = max(map(int, (seen + trainer.communicate(timeout=120)[0]).split()))
+        assert newest(*places) >= acknowledged
+
+    assert command("drain", *places).code == 0
+    assert newest_of(places[1]) >= acknowledged > 0
+    assert {state for _, state, _ in listed(*places)} == {"complete"}
+
+
+@pytest.mark.parametrize(("options", "why"), [("size=3m", "No space left"), ("ro", "Read-only")])
+def test_a_full_or_forbidden_slow_side_keeps_the_fast_copies_until_it_is_mended(small_disk, tmp_path, options, why):
+    places, size = (tmp_path / "fast", small_disk / "slow"), 2 * MB
+    saved(places, 1, 2, size=size, keep=2, attempts=2, backoff_s=0.01)
+    subprocess.run(["mount", "-o", f"remount,{options}", small_disk], check=True)
+
+    done = command("drain", *places)
+    kept = newest(*places, size=size)
+    subprocess.run(["mount", "-o", "remount,rw,size=16m", small_disk], check=True)
+
+    assert (done.code, door.is_one_cure(done.err), why in done.err, kept) == (3, True, True, 2)
+    assert command("drain", *places).code == 0
+    assert listed(*places) == [(step, "complete", side) for side in ("fast", "slow") for step in (1, 2)]
+    assert newest_of(places[1], size=size) == 2
+
+
+def test_a_full_fast_side_is_waited_for_until_the_drainer_has_made_room(small_disk, tmp_path):
+    places = small_disk / "fast", tmp_path / "slow"
+
+    done = door.script(TRAINER, *places, 0, 6, MB, cwd=tmp_path)
+
+    assert (done.code, done.out.split()) == (-signal.SIGKILL, list("012345"))
+    assert command("drain", *places).code == 0
+    assert newest(*places, size=MB) == 5
+
+
+def test_a_full_fast_side_that_nobody_drains_is_told_and_the_last_snapshot_kept(small_disk, tmp_path):
+    places, size = (small_disk / "fast", tmp_path / "slow"), 13 * MB // 10
+
+    done = apart(lambda: save(places, 1, 2, 3, size=size))
+
+    assert (done.code, str(places[0]) in done.err) == (1, True)
+    assert newest(*places, size=size) == 2
+    assert {step for step, *_ in listed(*places)} == {1, 2}
+
+
+def test_list_names_step_state_and_side_and_restore_the_newest_whole(places, tmp_path):
+    assert listed(*places) == [(0, "complete", "fast"), (1, "waiting", "fast"), (0, "complete", "slow")]
+    assert newest(*places) == 1
+    assert newest_of(places[1]) == 0
+    shutil.rmtree(places[1] / copies(tmp_path, 0)[1].name)
+    shutil.rmtree(copies(tmp_path, 1)[0])
+    shutil.rmtree(copies(tmp_path, 0)[0])
+    assert command("restore", *places).code == 1
+
+
+@pytest.mark.parametrize(("rotten", "found"), [((0,), 1), ((1,), 1), ((0, 1), 0)])
+def test_a_damaged_copy_is_named_and_a_whole_one_restored(places, tmp_path, rotten, found):
+    saved(places, keep=2)
+    assert command("drain", *places).code == 0
+    for side in rotten:
+        rot(copies(tmp_path, 1)[side])
+
+    verified, restored = command("list", "--verify", *places), command("restore", *places)
+
+    bad = [line for line in verified.out.splitlines() if not line.endswith("good")]
+    assert (verified.code, ["data-0" in line for line in bad]) == (1, [True] * len(rotten))
+    assert {(step_of(line), Path(line.split()[2]).name) for line in bad} == {
+        (1, ("fast", "slow")[side]) for side in rotten
+    }
+    assert newest(*places) == found
+    assert ("warning: " in restored.err, "step1" in restored.err) == (0 in rotten, 0 in rotten)
+
+
+def test_a_snapshot_that_is_damaged_before_it_is_drained_never_comes_to_the_slow_side(places, tmp_path):
+    rot(copies(tmp_path, 1)[0])
+
+    done = command("drain", *places)
+
+    assert (done.code, door.is_one_cure(done.err), "step1" in done.err) == (1, True, True)
+    assert [step for step, _, side in listed(*places) if side == "slow"] == [0]
+    assert newest(*places) == 0
+
+
+def test_clear_removes_all_snapshots_and_nothing_else(places, tmp_path):
+    (places[1] / "thesis.tex").write_text("years")
+
+    done = command("clear", *places)
+
+    assert (done.code, door.files(tmp_path)) == (0, {"slow/thesis.tex": b"years"})
+
+
+def test_clear_removes_the_slow_side_alone_where_it_is_told_that_the_fast_one_is_gone(places, tmp_path):
+    shutil.rmtree(places[0])
+
+    assert command("clear", *places).code == 2
+    assert command("clear", "--gone", *places).code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+WRONG = """drain fast empty|drain slow fast|restore empty empty|list fast other|clear fast empty|clear empty slow|
+clear typo slow|clear fast other|clear --gone fast slow|clear --gone typo fast"""
+
+
+@pytest.mark.parametrize("words", WRONG.replace("\n", "").split("|"))
+def test_sides_that_do_not_belong_together_are_refused_and_not_touched(places, tmp_path, words):
+    (tmp_path / "empty").mkdir()
+    saved((tmp_path / "third", tmp_path / "other"), 1)
+    before = door.files(tmp_path)
+
+    verb, *more = words.split()
+    done = command(verb, *(word if word == "--gone" else tmp_path / word for word in more))
+
+    assert (done.code, door.is_one_cure(done.err)) == (2, True)
+    assert door.files(tmp_path) == before
+
+
+@pytest.mark.parametrize("side", ["fast", "slow"])
+def test_a_folder_with_files_of_others_is_refused_and_not_touched(tmp_path, side):
+    (tmp_path / side).mkdir()
+    (tmp_path / side / "thesis.tex").write_text("years")
+
+    assert refused(tmp_path / "fast", tmp_path / "slow")
+    assert door.files(tmp_path) == {f"{side}/thesis.tex": b"years"}
+
+
+def test_a_slow_side_that_is_not_mounted_is_not_taken_for_a_new_one(places):
+    shutil.rmtree(places[1])
+    places[1].mkdir()
+
+    assert refused(*places)
+    assert list(places[1].iterdir()) == []
+
+
+@pytest.mark.parametrize("taken", ["fast", "slow"])
+def test_a_second_trainer_is_refused_and_the_first_one_not_cleared(places, tmp_path, taken):
+    theirs = places if taken == "fast" else (tmp_path / "another", places[1])
+    with closing(BurstBuffer(*places)):
+        assert refused(*theirs)
+        assert taken == "slow" or command("clear", *places).code == 2
+        assert not (tmp_path / "another").exists()
+    assert newest(*places) == 1
+
+
+def refused(*places):
+    """Say whether a buffer there is refused with one of its folders named."""
+    done = apart(lambda: BurstBuffer(*places))
+    return done.code == 1 and any(str(place) in done.err.splitlines()[-1] for place in places)
+
+
+@pytest.mark.parametrize("write", [lambda _: None, lambda folder: (folder / "a").symlink_to("/etc/passwd"), writer(2)])
+def test_a_save_that_fails_or_writes_nothing_or_links_leaves_no_snapshot(places, write):
+    def act():
+        with closing(BurstBuffer(*places)) as buffer:
+            buffer.save(2, lambda folder: (write(folder), (folder / "index").exists() and 1 / 0))
+
+    before = listed(*places)
+
+    assert apart(act).code == 1
+    assert listed(*places) == before
+    assert newest(*places) == 1
+
+
+def test_the_newest_snapshots_are_kept_on_both_sides_and_the_others_go(tmp_path):
+    places = tmp_path / "fast", tmp_path / "slow"
+    saved(places, 1, 2, 3, 4, keep=2)
+    assert [state for _, state, _ in listed(*places)] == ["waiting"] * 4
+
+    assert command("drain", *places).code == 0
+
+    assert listed(*places) == [(step, "complete", side) for side in ("fast", "slow") for step in (3, 4)]
