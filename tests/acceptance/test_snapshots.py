@@ -196,6 +196,19 @@ def killed_everywhere(begin, folder, act):
         yield places
 
 
+@pytest.mark.parametrize("side", ["fast", "slow"])
+def test_all_that_a_copy_consists_of_is_flushed_to_the_device_before_it_counts(places, tmp_path, side):
+    def act():
+        fsync = os.fsync
+        os.fsync = lambda descriptor: (print(os.fstat(descriptor).st_ino), fsync(descriptor))[1]
+        save(places, 2) if side == "fast" else here("drain", places)
+
+    flushed = set(apart(act).out.split())
+
+    (copy,) = [copy for copy in copies(tmp_path, 2 if side == "fast" else 1) if copy.parent.name == side]
+    assert {str(path.stat().st_ino) for path in (copy.parent, copy, *copy.rglob("*"))} <= flushed
+
+
 def test_a_trainer_killed_at_any_deed_of_a_save_loses_nothing(begun, tmp_path):
     found = []
     for places in killed_everywhere(partial(shutil.copytree, begun), tmp_path, lambda places: save(places, 2)):
