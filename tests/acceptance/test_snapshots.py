@@ -134,7 +134,7 @@ def newest_of(slow, **size):
 
 def listed(*places):
     """Return step, state and side of each copy."""
-    lines = [line.split()[:3] for line in command("list", *places).out.splitlines()]
+    lines = map(str.split, command("list", *places).out.splitlines())
     return [(int(name.split("step")[1].split("-")[0]), state, Path(side).name) for name, state, side in lines]
 
 
@@ -227,7 +227,7 @@ def test_a_drainer_goes_on_when_its_trainer_is_killed(places, tmp_path):
 @pytest.mark.parametrize(("options", "why"), [("size=3m", "No space left"), ("ro", "Read-only")])
 def test_a_full_or_forbidden_slow_side_keeps_the_fast_copies_until_it_is_mended(small_disk, tmp_path, options, why):
     places, size = (tmp_path / "fast", small_disk / "slow"), 2 * MB
-    saved(places, 1, 2, size=size, keep=2, attempts=2, backoff_s=0.01)
+    saved(places, 1, 2, size=size, snapshot_bytes=size, keep=2, attempts=2, backoff_s=0.01)
     subprocess.run(["mount", "-o", f"remount,{options}", small_disk], check=True)
 
     done = command("drain", *places)
@@ -253,6 +253,7 @@ def test_a_full_fast_side_is_waited_for_until_the_drainer_has_made_room(small_di
 def test_a_full_fast_side_that_nobody_drains_is_told_and_the_last_snapshot_kept(small_disk, tmp_path):
     places, size = (small_disk / "fast", tmp_path / "slow"), 13 * MB // 10
 
+    assert apart(lambda: save(places, snapshot_bytes=4 * MB)).code == 1
     done = apart(lambda: save(places, 1, 2, 3, size=size))
 
     assert (done.code, str(places[0]) in done.err, newest(*places, size=size)) == (1, True, 2)
