@@ -175,6 +175,17 @@ def processes_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def worker(front: subprocess.Popen[str]) -> psutil.Process:
+    """Find the process that measures for a front: today the child of submitit's controller, its only grandchild."""
+    (found,) = [grandchild for child in psutil.Process(front.pid).children() for grandchild in child.children()]
+    return found
+
+
+def set_aside(results: Path) -> list[str]:
+    """Return the texts of the records that were kept beside newer ones of the same cell."""
+    return [path.read_text("utf-8") for path in sorted(results.glob("records/*/*/record.json"))]
+
+
 def records(results: Path, cells: str = "*") -> list[dict]:
     """Read the records of a campaign folder as they lie there: raw, without verdicts."""
     return [json.loads(path.read_text("utf-8")) for path in sorted(results.glob(f"records/{cells}/record.json"))]
