@@ -53,7 +53,7 @@ WorkDir,e END_TIME EndTime,i JOBID JobArrayID,j NAME Name,k COMMENT Comment,l TI
 Reason,t ST StateCompact,u USER UserName""".replace("\n", " ").split(",")
 ]
 _PLAIN = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
-_DEFAULTS = (("cpus-per-task", "1"), ("dependency", "(null)"), ("comment", "(null)"))
+_DEFAULTS = (("cpus-per-task", "1"), ("comment", "(null)"))
 _CONFIG = "AccountingStorageType=accounting_storage/none ClusterName=toy JobCompType=jobcomp/none MaxArraySize=1001"
 _PARTITION = "PartitionName=debug Default=YES MaxTime=UNLIMITED MaxNodes=UNLIMITED MaxCPUsPerNode=UNLIMITED State=UP"
 
@@ -174,12 +174,15 @@ class Toy:
         free = [node for node in _NODES if node not in {each["node"] for each in running}]
         mates = [each for each in state["tasks"] if each["array"] == task["array"] and each != task]
         earlier = [
-            (when, each["state"]) for when, array in task["after"] for each in state["tasks"] if each["array"] == array
+            (when, array, [each["state"] for each in state["tasks"] if each["array"] == array])
+            for when, array in task["after"]
         ]
-        bad = any(when == "afterok" and end not in (*_LIVE, "COMPLETED") for when, end in earlier)
+        open_ = [(when, array) for when, array, ends in earlier if {*ends} & {*_LIVE}]
+        bad = [each for each in earlier if each[0] == "afterok" and {*each[2]} - {*_LIVE, "COMPLETED"}] and not open_
+        task["waits"] = ",".join(f"{when}:{array}_*(unfulfilled)" for when, array in open_) or "(null)"
         task["reason"] = (
             "JobHeldUser" if task["held"] else "DependencyNeverSatisfied" if bad
-            else "Dependency" if any(end in _LIVE for _, end in earlier)
+            else "Dependency" if open_
             else "BeginTime" if task["begin"] > time.time()
             else "JobArrayTaskLimit" if sum(each in mates for each in running) >= task["at_once"]
             else "None" if free else "Resources"
@@ -272,7 +275,8 @@ class Toy:
                     "folder": os.path.abspath(options.get("chdir", ".")), "options": options, "restarts": 0,  # noqa: PTH100
                     "at_once": int(options.get("array", "").partition("%")[2] or 1000), "start": None, "ended": None,
                     "signal": [signal.Signals[f"SIG{number.removeprefix('SIG')}"], int(before_s)], "deadline": 1e12,
-                    "after": [[when, job] for when, *jobs in after for job in jobs], "environment": {**os.environ},
+                    "after": [[when, job] for when, *jobs in after for job in jobs], "waits": "(null)",
+                    "environment": {**os.environ},
                 })  # fmt: skip
         print(array if "parsable" in options else f"Submitted batch job {array}")
         return 0
@@ -297,7 +301,7 @@ class Toy:
         options, _ = parse("squeue", words)
         with self._locked():
             pass
-        ids, tasks = options.pop("jobs", ""), self.tasks()
+        ids, tasks = options.pop("jobs", ""), [task for task in self.tasks() if not task.get("hidden")]
         if ids.isdigit() and not self._chosen(tasks, ids):
             print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
             return 1
@@ -332,7 +336,8 @@ class Toy:
                 if number:
                     send(int(number) if number.isdigit() else signal.Signals[f"SIG{number}"], task["job"], steps=True)
                 elif task["state"] == "PENDING":
-                    task |= {"state": "CANCELLED", "ended": time.time()}
+                    # Slurm forgets at once what was cancelled by its index before it began.
+                    task |= {"state": "CANCELLED", "ended": time.time(), "hidden": "_" in "".join(ids)}
                 elif task["state"] in _LIVE:
                     task |= {"state": "COMPLETING", "wish": "CANCELLED"}
         return 0
@@ -418,16 +423,21 @@ def _row(task: dict, *others: dict, alone: bool) -> dict[str, str]:
     options, node, waits = task["options"], task["node"], task["state"] == "PENDING"
     index, end = "N/A" if task["index"] is None else str(task["index"]), task["ended"] or time.time()
     if whole := _waits(task) and not alone:
-        index += f"-{others[-1]['index']}" if others else ""
+        numbers = enumerate(each["index"] for each in (task, *others))
+        spans = [
+            [number for _, number in span] for _, span in itertools.groupby(numbers, lambda pair: pair[1] - pair[0])
+        ]
+        index = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
         index += f"%{task['at_once']}" if "%" in options["array"] else ""
     why = {"TIMEOUT": "TimeLimit", "FAILED": "NonZeroExitCode"}.get(task["state"], task["reason"])
     where = node if task["state"] in ("RUNNING", "COMPLETED") else f"({why})"
     array_id = f"{task['array']}_[{index}]" if whole else f"{task['array']}_{index}".removesuffix("_N/A")
     limit = clock(60 * int(options["time"])) if "time" in options else "UNLIMITED"
     used = clock(end - task["start"] if task["start"] and not waits else 0)
-    cpus, after, note = (options.get(*pair) for pair in _DEFAULTS)
+    cpus, note = (options.get(*pair) for pair in _DEFAULTS)
     values = (
-        "(null)", task["job"], node or "n/a", cpus, "1", after, task["array"], index, used, node, "debug", where,
+        "(null)", task["job"], node or "n/a", cpus, "1", task["waits"], task["array"], index, used, node,
+        "debug", where,
         date(task["start"]), task["state"], str(os.getuid()), date(task["submit"]), task["folder"], date(task["ended"]),
         array_id, task["name"], note, limit, "(null)", why, _STATES[task["state"]], "root",
     )  # fmt: skip

@@ -82,9 +82,9 @@ class Campaign:
         assert valid <= runs <= valid + len(spoiled), (valid, spoiled)
 
     def status(self) -> dict[str, tuple[str, str]]:
-        """Ask what the cells are: ``{readable name: (status, reason)}``."""
+        """Ask what the cells are: ``{cell: (status, reason)}``."""
         cells = json.loads(self("status", "--json").stdout)["cells"]
-        return {name.rpartition("-")[0]: (cell["status"], str(cell["reason"])) for name, cell in cells.items()}
+        return {name: (cell["status"], str(cell["reason"])) for name, cell in cells.items()}
 
     def ranks(self, rank: int = 0) -> list[psutil.Process]:
         """List the processes of a rank of the job that is at work, its worker first."""
