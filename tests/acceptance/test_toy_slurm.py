@@ -54,13 +54,13 @@ class Campaign:
         runs = [run for record in door.records(self.results) for run in record["runs"]]
         return [run["run"] for run in runs if run["role"] == "measured" and run["status"] == "ended"]
 
+    def status(self):
+        return self.cli("status", self.results, "--json").json["cells"]
+
     def states(self):
-        """Ask for the states of all cells; a state that goes under another name is told as 'not done'."""
-        found = self.cli("status", self.results, "--json").json["cells"].values()
-        return [
-            cell["status"] if cell["status"] in ("done", "running", "queued", "failed") else "not done"
-            for cell in found
-        ]
+        """Ask for the states of all cells; one that is open goes by several names, and is 'not done'."""
+        known = ("done", "running", "queued", "failed")
+        return [each["status"] if each["status"] in known else "not done" for each in self.status().values()]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_grid_runs_to_its_figures_a_job_for_each_cell_and_the_same_command_sub
 
 
 def test_the_cost_is_said_and_above_the_site_s_limit_refused_where_nobody_can_be_asked(campaign):
-    words = "-m", "threads=1,2", "cluster.timeout_min=90", "site.ask_above_node_hours=2"
+    words = "cluster=auto", "-m", "threads=1,2", "cluster.timeout_min=90", "site.ask_above_node_hours=2"
     campaign.open()
 
     shown, refused = campaign.go(*words, "--dry-run"), campaign.go(*words)
@@ -129,10 +129,14 @@ def test_cancel_ends_the_jobs_of_this_campaign_alone_and_keeps_their_runs(campai
     front = campaign.start("-m", "threads=1,2", "cluster.parallel=1")
     ours = campaign.toy.states()
 
+    waiting = next(cell for cell, each in campaign.status().items() if each["status"] == "queued")
+    one = campaign.cli("cancel", waiting, campaign.results)
+    after_one = campaign.toy.states()
     cancelled, told = campaign.cli("cancel", campaign.results), door.end(front)
 
     assert other.startswith("Submitted")
     assert ours == ["RUNNING", "RUNNING", "PENDING"]
+    assert (one.code, after_one[1:].count("CANCELLED"), after_one[1:].count("RUNNING")) == (0, 1, 1), one.err
     assert (cancelled.code, told.code) == (0, 1), cancelled.err + told.err
     assert campaign.toy.states() == ["RUNNING", "CANCELLED", "CANCELLED"]
     assert campaign.measured() == [1]
