@@ -56,7 +56,8 @@ def emulated(records: list[dict]) -> list[dict]:
     """Say of each second storage that it was emulated, and of each third cell that another machine measured it."""
     for place, each in enumerate(records):
         if place % 2 and "storage" in each["cell"]["settings"]:
-            each["cell"]["settings"]["storage"]["emulated"] = True
+            name = each["cell"]["settings"]["storage"]["name"]
+            each["provenance"]["emulated"] = {"storage": {"name": name, "read_mb_per_s": 163.0}}
         each["provenance"]["host"] = "another" if place % 3 == 0 else each["provenance"]["host"]
     return records
 
@@ -98,10 +99,10 @@ def pictures(out: Path) -> dict[str, str]:
 
 
 def verdicts(folder: Path) -> dict[str, list]:
-    """Return of each claim verdict, ours and what is published; 'not measured' only where that is all."""
+    """Return of each claim verdict, ours, what is published, is it emulated; 'not measured' where that is all."""
     said = {}
     for row in door.verdicts(folder):
-        said.setdefault(row["claim"], []).append([row["verdict"], row["ours"], row["published"]])
+        said.setdefault(row["claim"], []).append([row["verdict"], row["ours"], row["published"], bool(row["emulated"])])
     measured = {claim: [row for row in rows if row[0] != "not measured"] for claim, rows in said.items()}
     return {claim: sorted(measured[claim] or rows[:1], key=str) for claim, rows in sorted(said.items())}
 

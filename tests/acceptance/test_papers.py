@@ -47,8 +47,8 @@ def test_of_each_claim_the_verdict_ours_and_the_published_number_are_the_golden_
     expected = golden("verdicts")[change]
     assert found.keys() == expected.keys()
     for claim, rows in expected.items():
-        ours = [[row[0], row[2]] for row in found[claim]], [row[1] for row in found[claim]]
-        assert ours[0] == [[row[0], row[2]] for row in rows], claim
+        ours = [[row[0], *row[2:]] for row in found[claim]], [row[1] for row in found[claim]]
+        assert ours[0] == [[row[0], *row[2:]] for row in rows], claim
         assert ours[1] == [row[1] if row[1] is None else pytest.approx(row[1], rel=1e-9) for row in rows], claim
 
 
