@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 - a sign of times is what is shown
 """What every figure keeps: what is missing says why, what is unstable is marked, a whisker has its ends in the CSV."""
 
 from copy import deepcopy
@@ -20,66 +19,28 @@ from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import figures_of, training, words
 
 NOWHERE = Path("/nowhere")  # no figure here reads a file beside its records
-# Of each figure its records, which of its columns stands over which one's words, and what its legend explains.
+# Of each figure its records.
 FIGURES = {
-    "fig4": (
-        [record(scattered(rate), threads=n, storage=name)
+    "fig4": [record(scattered(rate), threads=n, storage=name)
          for name, n, rate in (("hdd", 1, 57.0), ("hdd", 8, 90.0), ("lustre", 1, 43.0), ("lustre", 8, 80.0))],
-        {"images_per_s": "threads"}, ["Chien et al. 2018, Sec. VII: its ratio × our 1-thread median"],
-    ),
-    "fig6": (
-        [training(scattered(wall * share), threads=n, prefetch=ahead, storage=name)
+    "fig6": [training(scattered(wall * share), threads=n, prefetch=ahead, storage=name)
          for name, share in (("hdd", 1.0), ("lustre", 1.3))
          for n, ahead, wall in ((1, 1, 100.0), (1, 0, 150.0), (4, 1, 103.0), (4, 0, 97.0))],
-        {"runtime_s": "threads"}, ["prefetch 1", "+ excess without prefetch", "without prefetch, where not longer"],
-    ),
-    "fig7": (
-        [training(scattered(wall), threads=8, batch_size=size, prefetch=ahead)
+    "fig7": [training(scattered(wall), threads=8, batch_size=size, prefetch=ahead)
          for size, ahead, wall in ((16, 1, 100.0), (16, 0, 130.0), (128, 1, 60.0), (128, 0, 71.0))],
-        {"images_per_s": "batch_size"}, ["prefetch 1", "prefetch 0"],
-    ),
-    "fig9": (
-        [saved("hdd", scattered(140.0), (5.3,) * 3), saved("ssd", scattered(131.0), (3.1,) * 3),
+    "fig9": [saved("hdd", scattered(140.0), (5.3,) * 3), saved("ssd", scattered(131.0), (3.1,) * 3),
          saved("none", scattered(125.0)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
-        {"runtime_s": "target", "checkpoint_s": "target"},
-        ["without checkpoints", "without checkpoints, where longer"],
-    ),
-    "checkpoints": (
-        [saved("hdd", scattered(140.0), (5.3, 5.4, 5.5)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
-        dict.fromkeys(("snapshot_blocked_s", "snapshot_durable_fast_s"), "target"),
-        ["training stands still", "until durable (colour of the target)", "until drained to the slow storage"],
-    ),
-    "table1": (
-        [baseline(scattered(rate), way, storage=name)
+    "checkpoints": [saved("hdd", scattered(140.0), (5.3, 5.4, 5.5)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
+    "table1": [baseline(scattered(rate), way, storage=name)
          for name, way, rate in (("hdd", "read", 150.0), ("hdd", "write", 131.0), ("optane", "read", 900.0))],
-        {"mb_per_s": "storage"}, ["read", "write", "Chien et al. 2018, Table I"],
-    ),
-    "sweep-toy": (
-        [toy(scattered(rate), size=size, storage=name)
+    "sweep-toy": [toy(scattered(rate), size=size, storage=name)
          for name, size, rate in (("hdd", 1, 5.0), ("hdd", 4, 9.0), ("ssd", 1, 7.0), ("ssd", 4, 6.0))],
-        {"median": "value"}, ["hdd", "ssd"],
-    ),
-    "readers": (
-        [*read_by("offsets", (10, 21, 40)), *read_by("h5py_threads", (11, 12, 13))],
-        {"read_mb_per_s": "threads"}, ["h5py_threads", "offsets"],
-    ),
-    "objects": (
-        [of_size(size, rate, kind=kind)
+    "readers": [*read_by("offsets", (10, 21, 40)), *read_by("h5py_threads", (11, 12, 13))],
+    "objects": [of_size(size, rate, kind=kind)
          for size, kind, rate in ((12_000, None, 20.0), (12_000, "s3", 9), (99_000, None, 60.0), (99_000, "s3", 8.0))],
-        {"read_mb_per_s": ""}, ["ceph", "disk"],
-    ),
-    "nersc-hepcnn-latency": (
-        [hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8)],
-        dict.fromkeys(("read_s", "unpack_s", "compute_s", "validate_s", "sync_s", "rest_s"), "place"),
-        ["read", "waiting for input", "train", "validate", "meet the other ranks", "the rest"],
-    ),
-    "tfdarshan-bandwidth": (
-        [malware(), malware(16, 80.0), malware(rate=120.0, staging="smallest")],
-        {"posix_read_mb_per_s": "threads"}, ["published: tf-Darshan (Chien et al. 2020)"],
-    ),
-    "tfdarshan-fwrite": (
-        [saving(stream_writes=220)], {"posix_stream_writes": "threads"}, ["published: tf-Darshan (Chien et al. 2020)"],
-    ),
+    "nersc-hepcnn-latency": [hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8)],
+    "tfdarshan-bandwidth": [malware(), malware(16, 80.0), malware(rate=120.0, staging="smallest")],
+    "tfdarshan-fwrite": [saving(stream_writes=220)],
 }  # fmt: skip
 
 
@@ -95,20 +56,20 @@ def with_nine_runs(made):
 @cache
 def as_they_are(stem):
     """Return the spec of a figure and the figure that it draws; no test changes them."""
-    spec = figures_of(*FIGURES[stem][0], folder=NOWHERE)[stem]
+    spec = figures_of(*FIGURES[stem], folder=NOWHERE)[stem]
     return spec, spec.drawn()
 
 
 @cache
 def of_nine_runs(stem):
     """Return the spec of a figure whose cells have nine runs each."""
-    return figures_of(*map(with_nine_runs, FIGURES[stem][0]), folder=NOWHERE)[stem]
+    return figures_of(*map(with_nine_runs, FIGURES[stem]), folder=NOWHERE)[stem]
 
 
 @cache
 def with_a_poor_cell(stem):
     """Return spec and figure whose first cell is unstable and has a run less than the others."""
-    first, *others = FIGURES[stem][0]
+    first, *others = FIGURES[stem]
     poor = unstable(first)
     poor["runs"].pop()
     spec = figures_of(poor, *others, folder=NOWHERE)[stem]
@@ -124,7 +85,7 @@ TOLD = ("fig4", "fig6", "fig9", "checkpoints", "table1")
     [*((stem, "invalid", "invalid") for stem in TOLD), ("fig4", "failed", "failed"), ("fig4", "running", "unfinished")],
 )
 def test_a_cell_that_is_not_done_is_left_out_and_leaves_its_status(stem, status, told):
-    made = FIGURES[stem][0]
+    made = FIGURES[stem]
 
     spec = figures_of(left(made[0], status), *made[1:])[stem]
 
