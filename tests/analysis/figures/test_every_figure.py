@@ -30,7 +30,8 @@ FIGURES = {
          for size, ahead, wall in ((16, 1, 100.0), (16, 0, 130.0), (128, 1, 60.0), (128, 0, 71.0))],
     "fig9": [saved("hdd", scattered(140.0), (5.3,) * 3), saved("ssd", scattered(131.0), (3.1,) * 3),
          saved("none", scattered(125.0)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
-    "checkpoints": [saved("hdd", scattered(140.0), (5.3, 5.4, 5.5)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
+    "checkpoints": [saved("hdd", scattered(140.0), (5.3, 5.4, 5.5)),
+         saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
     "table1": [baseline(scattered(rate), way, storage=name)
          for name, way, rate in (("hdd", "read", 150.0), ("hdd", "write", 131.0), ("optane", "read", 900.0))],
     "sweep-toy": [toy(scattered(rate), size=size, storage=name)
