@@ -23,7 +23,7 @@ def test_the_page_of_columns_is_what_the_list_says():
     )
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", ["medians.csv", "runs.csv"])
 def test_each_column_of_a_measured_campaign_is_on_the_page(file):
     path = ROOT / "tests" / "acceptance" / "goldens" / "measured" / file
     with path.open(encoding="utf-8") as lines:
