@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -29,8 +30,8 @@ from tests.analysis.mlperf.dlio_factory import dlio_run
 from tests.campaign.staging.test_strangers import plan_of
 from tests.jobs.events import logs, spaces
 from tests.jobs.odd_json import VALUES, changed
-from tests.test_rooms import ROOT
 
+ROOT = Path(__file__).parents[1]
 LINES = [("python", [("campaign step", 0, 100, 1)]), ("tf_data/1", [("a:ReadFile", 10, 40), ("b:Map", 30, 60)])]
 EVENTS = [logs.event("read", 10 * number, 10 * number + 5, size=100) for number in range(6)]
 ODD_SHARE = 0.4

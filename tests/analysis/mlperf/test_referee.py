@@ -5,6 +5,7 @@ import json
 import math
 import os
 import tracemalloc
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,8 +17,8 @@ from analysis.mlperf.dlio_folder import read_folder
 from analysis.mlperf.referee import COUNTINGS, FIGURES, NOTICE, Definition, by_rank_and_epoch, definitions, judge, worst
 from analysis.mlperf.referee_report import au_over_epochs
 from tests.analysis.mlperf.dlio_factory import BETWEEN_S, FIRST_S, dlio_run, edit
-from tests.test_rooms import ROOT
 
+ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT.parent / "shared" / "mlperf" / "hpe_v1_unet3d_h100_run1"
 VERSIONS = (0, 1, 2, 3)
 
