@@ -1,5 +1,8 @@
 """What happens is a code, which has a sentence; the exit codes stand in one table."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from campaign.cli import help as usage
@@ -43,8 +46,11 @@ def test_each_wait_has_a_sentence_and_what_changes_each_moment_comes_last(code):
     assert codes.wait_sentence(wait) == f"{codes.wait_sentence(wait, lasting=True)}; now 2 s so far"
 
 
-def test_the_help_lists_the_exit_codes_as_the_page_made_of_them_does(capsys):
+def test_the_help_and_the_page_list_the_exit_codes(capsys):
     usage.main([])
     listed = ", ".join(f"{code:d} {code.meaning}" for code in ExitCode)
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
 
     assert f"Exit codes: {listed}." in " ".join(capsys.readouterr().out.split())
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page, re.MULTILINE)
+    assert rows == [(f"{code:d}", code.meaning) for code in ExitCode]
