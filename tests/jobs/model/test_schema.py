@@ -1,5 +1,6 @@
 """The JSON Schema of a record, for those who read it without this program."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
