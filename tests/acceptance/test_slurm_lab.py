@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.acceptance import door
-from tests.acceptance.toy_slurm import Toy
+from tests.slurm.toy import Toy
 from tests.slurm import lab as laboratory
 from tests.slurm.campaigns import LONG, WORDS, Campaign, interrupt, wait
 

@@ -1,4 +1,4 @@
-"""A campaign's life on Slurm, as its user sees it and as Slurm does: on a toy that runs jobs here (`toy_slurm.py`)."""
+"""A campaign's life on Slurm, as its user sees it and as Slurm does: on a toy that runs jobs here (`tests/slurm/toy.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tests.acceptance import door
-from tests.acceptance.toy_slurm import Toy
+from tests.slurm.toy import Toy
 
 RUNS = 4  # the first is not measured
 

@@ -16,7 +16,7 @@ SETTINGS = {*declared_settings(Common)}
 PATTERN = re.compile(r".*[.].*|posix_.*|snapshot_.*_s|.*_(cold|warm)_(loads|read_s)")
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", ["medians.csv", "runs.csv"])
 def test_each_column_of_a_measured_campaign_is_on_the_page(file):
     path = ROOT / "tests" / "acceptance" / "goldens" / "measured" / file
     with path.open(encoding="utf-8") as lines:
