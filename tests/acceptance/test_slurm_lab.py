@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from tests.acceptance import door
-from tests.slurm.toy import Toy
 from tests.slurm import lab as laboratory
 from tests.slurm.campaigns import LONG, WORDS, Campaign, interrupt, wait
+from tests.slurm.toy import Toy
 
 pytestmark = pytest.mark.long
 TOLD_WITHIN_S = 400  # where other tests run beside these

@@ -1,4 +1,4 @@
-"""A campaign's life on Slurm, as its user sees it and as Slurm does: on a toy that runs jobs here (`tests/slurm/toy.py`)."""
+"""A campaign on Slurm, as its user and Slurm see it: on a toy that runs jobs here (`tests/slurm/toy.py`)."""
 
 from __future__ import annotations
 
