@@ -4,9 +4,8 @@ import ast
 
 import pytest
 
-from tests.mutants.__main__ import EQUIVALENT
+from tests.mutants.__main__ import EQUIVALENT, ROOT
 from tests.mutants.mistakes import mistakes
-from tests.test_rooms import ROOT
 
 MADE = {
     "off by one": ("n + 1", "n"),
