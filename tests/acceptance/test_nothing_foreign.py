@@ -367,12 +367,7 @@ def test_a_record_in_a_folder_that_is_a_link_is_named_and_not_counted(cli, tmp_p
     assert set(door.table(results, "medians")["threads"]) == {4}
 
 
-ESCAPE, FORMULA, TAG, MATH = (
-    "\x1b[2J\x1b]0;x\x07",
-    "=1+cmd|' /c calc'!A1",
-    "<script>alert(1)</script>",
-    "[/red] $\\frac{",
-)
+ESCAPE, FORMULA, TAG = "\x1b[2J\x1b]0;x\x07", "=1+cmd|' /c calc'!A1", "<script>alert(1)</script>"
 SHELL = "x'; touch PWNED; $(touch PWNED) `touch PWNED` \"| touch PWNED"
 LINES = "".join(f"a{end}FORGED" for end in "\n\r\v\f\x1c\x85\u2028") + "|`c`\ud800"
 ODD = (SHELL, ESCAPE, FORMULA, TAG, LINES, "[/red] $\\frac{", "@x", "\t=1")
@@ -400,7 +395,7 @@ def told(tmp_path_factory):
         made.append(each)
     results = door.stored(home / "results", door.record(1.0, 1.0), *made)
     for path in results.glob("records/*"):
-        np.savez(path / "run-1.npz", load_s=np.array([Evil()], dtype=object), allow_pickle=True)
+        np.savez(path / "run-0.npz", load_s=np.array([Evil()], dtype=object))
     broken = results / "records" / "broken\x1b[2J\nFORGED"
     broken.mkdir()
     (broken / "record.json").write_text("{")
@@ -409,6 +404,8 @@ def told(tmp_path_factory):
     said = {verb: door.cli(verb, *words, cwd=home) for verb, words in commands.items()}
     words = ("results", "--junit", home / "junit.xml")
     said |= {"junit": door.cli(*words, program="analysis", cwd=home)}
+    profile = next(results.glob("records/*/run-0.npz"))
+    said |= {"profile": door.cli("profile", profile, program="analysis", cwd=home)}
     said |= {f"show {n}": door.cli("show", f"micro-odd-{n}", cwd=home) for n in (1, 4)}
     return home, said
 
@@ -417,7 +414,8 @@ def test_nothing_in_a_record_is_run(told):
     home, said = told
 
     assert {verb: done.code for verb, done in said.items()} == {
-        "show": 0, "show 1": 0, "show 4": 0, "status": 1, "report": 1, "junit": 1, "compare": 2, "clean": 0,
+        "show": 0, "show 1": 0, "show 4": 0, "clean": 0, "status": 1, "report": 1, "junit": 1, "compare": 2,
+        "profile": 2,
     }  # fmt: skip
     assert not [*home.rglob("PWNED")]
     assert not any("/theirs" in done.out + done.err for done in said.values())
