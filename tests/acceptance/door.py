@@ -10,10 +10,12 @@ import copy
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +33,7 @@ SHARED = (
     "checks.other_device_max=1",
     "checks.stolen_max=1000",
     "checks.delayed_max=1",
-    "checks.time_error_max=0.1",
+    "checks.time_error_max=0.6",
     "checks.spread_max=100",
 )
 # Two dozen images of 3 kB: a cell of three runs takes 3 s.
@@ -84,6 +86,47 @@ def cli(*words: object, cwd: Path, program: str = "campaign", limit_s: float = 5
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def script(text: str, *words: object, cwd: Path, limit_s: float = 300) -> Done:
+    """Run a Python script of a user's own, and wait for its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", text, *map(str, words)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the code blocks of a language on a page of docs/."""
+    return re.findall(
+        rf"^```{language}\n(.+?)^```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+def traced(kind: str, *words: object, cwd: Path) -> Done:
+    """Let the analysis read traces: `calls` of POSIX, the `steps` of a training, or `actions` of a time log."""
+    verb = {"calls": "profile", "steps": "trace", "actions": "timelog"}[kind]
+    return cli(verb, *words, cwd=cwd, program="analysis")
+
+
+def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more) -> list[Done]:
+    """Give many commands one after another, each in a fork of one process (`many.py`): quicker than `cli` for each."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "many.py"), program],
+        cwd=cwd,
+        env=environment(**more),
+        input=json.dumps([[str(word) for word in words] for words in lines]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [Done(*each) for each in json.loads(done.stdout)]
 
 
 def start(*words: object, cwd: Path, program: str = "campaign", **more) -> subprocess.Popen[str]:

@@ -11,9 +11,7 @@ import pytest
 
 from jobs import run
 from jobs.__main__ import main
-from jobs.benchmarks import registry
 from jobs.events import posix_window
-from jobs.system.device import device_of
 from tests.jobs.jobs_factory import ROOT, truncate, write_jpegs
 
 # Others may take the processor, or the disk; and for `undelayed` a short run is not looked at often enough.
@@ -63,14 +61,6 @@ def test_the_figures_are_json_on_standard_output_and_nothing_else_is(disk):
     assert sorted(path.name for path in disk.iterdir()) == ["blocked", "data"]
 
 
-@pytest.mark.parametrize(("benchmark", "has_program"), [("command", True), ("feed", False)])
-def test_help_speaks_of_a_program_only_where_there_is_one(benchmark, has_program, capsys):
-    with pytest.raises(SystemExit):
-        main([benchmark, "--help"])
-
-    assert ("the program and its arguments" in " ".join(capsys.readouterr().out.split())) is has_program
-
-
 @pytest.mark.parametrize("words", [(), ("--help",), ("--threads", "many", "folder"), ("--cache", "hot", "folder")])
 def test_usage_errors_end_with_two_and_help_with_zero(words, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -83,32 +73,6 @@ def test_usage_errors_end_with_two_and_help_with_zero(words, capsys):
         if words == ("--help",)
         else (said.err.startswith("error: ") and said.err.endswith("\n\nhint: python -m jobs micro --help\n"))
     )
-
-
-@pytest.mark.parametrize("words", [[], *([name] for name in registry.benchmarks())], ids=str)
-def test_help_says_what_each_benchmark_does_and_names_the_defaults_that_there_are(words, capsys):
-    with pytest.raises(SystemExit):
-        main([*words, "--help"])
-
-    text = " ".join(capsys.readouterr().out.split())
-    assert "(default: None)" not in text
-    if words:
-        assert "(default: 0)" in text
-    else:
-        assert all(f"{name} {each.about[:20]}" in text for name, each in registry.benchmarks().items())
-        assert all(each.about for each in registry.benchmarks().values())
-
-
-def test_a_run_that_does_not_count_says_why_on_standard_error(data, monkeypatch, capsys):
-    found = {"status": "invalid", "reason": "quiet: others moved 9 MB/s"}
-    monkeypatch.setattr(run, "execute", lambda _request: found)
-    monkeypatch.setattr("jobs.__main__.judged_run", lambda figures, *_: figures)
-
-    with pytest.raises(SystemExit) as ended:
-        main(["micro", str(data)])
-
-    told = capsys.readouterr()
-    assert (ended.value.code, json.loads(told.out), told.err) == (1, found, "invalid: quiet: others moved 9 MB/s\n")
 
 
 SIDES = {"fast": {"root": "/a", "name": "ssd"}, "slow": {"root": "/b", "name": "hdd"}}
@@ -185,18 +149,6 @@ def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path):
     assert sum(each["POSIX_BYTES_READ"] for each in window.files.values()) == figures["bytes_read"]
 
 
-@pytest.mark.parametrize("access", ["write", "read", "random_read"])
-def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk, called):
-    done = called("baseline", disk, "--access", access, "--file-mb", 60, "--threads", 2, *BUILTIN)
-
-    figures = json.loads(done.stdout)
-    assert done.returncode == (0 if figures["status"] == "valid" else 1)
-    assert figures["bytes_asked"] == figures["bytes_written" if access == "write" else "bytes_read"]
-    assert figures["bytes_asked"] <= 4 * 16 * 2**20
-    assert {check["rule"] for check in figures["checks"]} >= {"complete", "time_adds_up", "quiet"}
-    assert not list(disk.glob("baseline/written-*"))
-
-
 @pytest.mark.parametrize(
     ("words", "ends"),
     [
@@ -217,33 +169,6 @@ def test_a_missing_engine_ends_in_three_and_a_folder_that_is_not_there_or_somebo
 
     assert (done.returncode, ends[1] in done.stderr) == (ends[0], True)
     assert not (disk / "own" / "missing").exists()
-
-
-@pytest.mark.parametrize(
-    ("flag", "value", "wrong"),
-    [
-        ("--file-mb", "0", "is out of range; legal: 1 to 10,000,000 MB"),
-        ("--transfer-mib", "-1", "is out of range"),
-        ("--block-bytes", "x", "is not 1 or more"),
-        ("--threads", "many", "is no whole number; legal: 1 to 1,024"),
-    ],
-)
-def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value, wrong):
-    with pytest.raises(SystemExit) as ended:
-        main(["baseline", str(tmp_path), flag, value])
-
-    assert ended.value.code == 2
-    assert f"argument {flag}: {value} {wrong}" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk, called):
-    done = called("baseline", disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 12_289, *BUILTIN)
-
-    figures = json.loads(done.stdout)
-    assert done.returncode == (0 if figures["status"] == "valid" else 1), done.stderr  # others may be loud meanwhile
-    block = device_of(disk).logical_block_bytes
-    assert figures["read_bytes_each"] == -(-12_289 // block) * block
 
 
 def test_what_the_operating_system_refuses_is_told_with_the_file(disk, called):

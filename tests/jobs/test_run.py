@@ -1,40 +1,29 @@
 """Real runs: what makes one count, and each proof seen to fail on purpose."""
 
 import contextlib
-import csv
-import errno
 import mmap
 import os
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from msgspec.structs import asdict
 
 from jobs import checks
-from jobs.observe import storages
-from jobs.ready_run import ReadyRun
 from jobs.run import move_lists_to_file
-from jobs.system import files as storage_files
-from jobs.system import layers, page_cache
-from jobs.system.layers import RequestAccount
 from tests.jobs.jobs_factory import (
     DEAF,
     PAGE,
     check,
     make_request,
     other_process,
-    pages,
     passed,
-    read_all,
     truncate,
     write_jpegs,
     write_slow_jpeg,
 )
 
 DEFAULTS = asdict(checks.Limits())
-COSTS = {"request_cpu_s": 1e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 1.5}
 OTHER_READER = """
 import mmap, os, sys
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
@@ -75,26 +64,6 @@ def files(folder):
     return sorted(path for path in folder.iterdir() if path.suffix == ".jpg")
 
 
-def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, data):
-    paths = files(data)
-    read_all(paths)
-
-    figures = execute(data)
-
-    assert (figures["status"], figures["reason"]) == ("valid", None)
-    assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (24, 24, 0)
-    assert figures["bytes_read"] == sum(path.stat().st_size for path in paths)
-    assert figures["device_bytes"] >= pages(paths) * PAGE
-    assert figures["resident_fraction"] == 0.0
-    assert [entry["rule"] for entry in figures["checks"] if entry["passed"] is not True] == []
-    assert len(figures["checks"]) == 9
-    assert figures["images_per_s"] * figures["wall_s"] == pytest.approx(24)
-    assert figures["read_mb_per_s"] * figures["wall_s"] * 1e6 == pytest.approx(figures["bytes_read"])
-    assert 0 < figures["wall_s"] <= figures["elapsed_s"]
-    assert figures["overhead_s"] > 0
-    assert figures["trace"] is None
-
-
 def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, disk):
     held, data = [], disk / "data"
     write_jpegs(data, 24, side=768)  # 15 MB: more than what is fetched of libraries
@@ -111,19 +80,6 @@ def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, di
     assert "cold: 100.00% of the pages were in memory" in figures["reason"]
     for mapped in held:
         mapped.close()
-
-
-def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, disk):
-    data = disk / "data"
-    write_jpegs(data, 24, side=512)
-    page_cache.evict_pages(files(data))
-
-    figures = execute(data, cache="warm")
-
-    assert figures["status"] == "valid"
-    assert check(figures, "warm")["observed"] == 1.0
-    assert figures["device_bytes"] < 0.1 * figures["bytes_read"]
-    assert "cold" not in passed(figures)
 
 
 def test_files_that_cannot_be_read_are_counted_and_named_and_the_run_is_invalid(template, data, tmp_path):
@@ -215,43 +171,6 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
     assert count < 10_000
 
 
-@pytest.mark.parametrize(
-    ("folder", "saves", "pid"), [("real", (), 1), ("twin", (), 1), ("real", ("twin",), 1), ("twin", (), 2)]
-)
-def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, monkeypatch, tmp_path):
-    emulated = "twin" in (folder, *saves)
-    for module in (layers, storages):
-        monkeypatch.setattr(module, "emulated_storage", lambda path: {"name": "hdd"} if path.name == "twin" else None)
-    before = RequestAccount("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
-    said = iter((before, before._replace(counts={"reads": 7, "read_bytes": 90, "cpu_s": 1.5}, pid=pid, costs=COSTS)))
-    monkeypatch.setattr(storages, "account_of_storage", lambda path: next(said) if path.name == "twin" else None)
-    checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], metrics=dict) if saves else None
-    (tmp_path / folder).mkdir()
-
-    observer = storages.StoragesObserver({}, ReadyRun(dict, tmp_path / folder, checkpoints=checkpoints))
-    observer.start()
-    observer.stop(failed=False)
-
-    figures = observer.metrics()
-    assert figures["emulated"] == emulated
-    twin = {"hdd": {"reads": 2, "read_bytes": 40, "cpu_s": 0.5, **COSTS}}
-    assert figures.get("served") == (twin if emulated and pid == 1 else None)  # a server started anew counts from 0
-
-
-def test_counters_and_trace_are_of_the_same_time(execute, data, tmp_path):
-    trace = {"file": str(tmp_path / "trace.csv"), "interval_s": 0.1, "tail_s": 0.0}
-
-    figures = execute(data, trace=trace, prefetch=1)
-
-    groups, columns, *rows = csv.reader((tmp_path / "trace.csv").read_text().splitlines())
-    assert (figures["trace"]["file"], figures["trace"]["samples"]) == ("trace.csv", len(rows))
-    at_s = [float(row[columns.index("s")]) for row in rows]
-    read = [float(row[groups.index("process")] or 0) for row in rows]
-    assert at_s[-1] == pytest.approx(figures["elapsed_s"], abs=2e-6)
-    fetched = sum(rate * (now - then) for rate, then, now in zip(read[1:], at_s, at_s[1:], strict=False))
-    assert fetched == pytest.approx(figures["device_bytes"], abs=PAGE)
-
-
 LISTS = {"step_load_s": [0.5, 0.25, 0.125], "step_compute_s": [1.0, 2.0, 4.0]}
 
 
@@ -279,15 +198,3 @@ def test_a_run_counts_by_its_first_loss_that_is_no_number(tmp_path, losses, lost
 def test_a_run_by_hand_keeps_its_lists_and_one_without_steps_gets_nothing():
     assert move_lists_to_file(LISTS, None) == {**LISTS, "steps": {"number": 3, "first_load_s": 0.5}}
     assert move_lists_to_file({"wall_s": 1.0}, None) == {"wall_s": 1.0}
-
-
-def test_a_full_disk_takes_the_lists_away_and_not_the_run(tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(storage_files, "write_whole", full)
-
-    steps = move_lists_to_file(LISTS, tmp_path / "run-1.npz")["steps"]
-
-    assert (steps["file"], steps["number"]) == (None, 3)
-    assert "No space left" in steps["error"]

@@ -1,86 +1,20 @@
 """Traces beside what else was seen of a run: POSIX calls, a time log, a system trace."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis.cli.trace import main
 from analysis.traces import step_report, system
-from jobs.events.table import Events
 from tests.analysis.training_factory import trace_text
 from tests.jobs.events import spaces
 from tests.jobs.events.logs import REALTIME, event, stream
 from tests.jobs.events.spaces import table, written
-from tests.jobs.events.windows import window
 
 BEGAN = 10**18
-STEP = [("campaign step", 0, 100, 1), ("campaign step", 100, 200, 2), ("campaign input", 0, 60)]
 POOL = [("ReadFile:ReadFile", 10, 40), ("ReadFile:ReadFile", 50, 80), ("ReadFile:ReadFile", 110, 120)]
-OTHER_POOL = [("ReadFile:ReadFile", 20, 90)]
-LINES = [("python", STEP), ("tf_data/1", POOL), ("tf_data/2", OTHER_POOL)]
-# Thread, start and end in µs, bytes.
-CALLS = [(7, 12, 20, 100), (7, 20, 25, 0), (7, 52, 79, 200), (9, 30, 80, 400), (7, 95, 99, 50), (7, 111, 119, 25)]
-
-
-def profile(calls, began=BEGAN):
-    return window([(thread, 1000 * start, 1000 * end, size) for thread, start, end, size in calls], began)
-
-
-@pytest.fixture
-def traced():
-    return spaces.traced(LINES)
-
-
-READS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)), max_size=10)
-SEEN = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=10)
-
-
-def grid(rows):
-    """The moments in any of the intervals, µs."""
-    return {moment for _, start, taken in rows for moment in range(start, start + taken)}
-
-
-@given(READS, SEEN)
-def test_calls_and_operations_one_in_another_count_as_on_a_grid(reads, seen):
-    lines = [(f"tf_data/{n}", [("a:ReadFile", at, at + taken) for of, at, taken in reads if of == n]) for n in range(3)]
-    marks = [("campaign step", 0, 25, 1), ("campaign step", 25, 45, 2)]
-
-    found = step_report.join_calls(
-        spaces.traced([("python", marks), *lines]), profile([(of, at, at + taken, 1) for of, at, taken in seen])
-    )
-
-    operations = [grid(each for each in reads if each[0] == n) for n in range(3)]
-    held = [[] for _ in operations]
-    for thread in range(3):
-        own = [each for each in seen if each[0] == thread]
-        inside = [[each for each in own if each[2] and grid([each]) <= moments] for moments in operations]
-        inside = [[*each, *(call for call in own if not call[2] and {call[1], call[1] - 1} & moments)]
-                  for each, moments in zip(inside, operations, strict=True)]  # fmt: skip
-        line = max(range(3), key=lambda n: len(inside[n]))
-        held[line] += inside[line]
-    spent = sum(len(grid(each)) for each in held)
-    assert found["operations_s"] * 1e6 == pytest.approx(sum(map(len, operations)))
-    assert (found["calls"], found["calls_s"] * 1e6) == (sum(map(len, held)), pytest.approx(spent))
-    assert found["neither_s"] * 1e6 == pytest.approx(sum(map(len, operations)) - spent)
-    assert (found["bytes"], found["bytes_outside"]) == (found["calls"], len(seen) - found["calls"])
-    begun = [at for _, at, _ in seen]
-    assert found["bytes_of_each_step"] == [sum(at < 25 for at in begun), sum(25 <= at < 45 for at in begun)]
-
-
-def test_what_went_on_during_an_action_of_the_time_log(traced):
-    times = {"start": np.array([BEGAN + 30_000]), "end": np.array([BEGAN + 150_000])}
-    events = Events({}, **times, kind=np.zeros(1, np.int64))
-
-    found = step_report.join_time_log(traced, SimpleNamespace(events=events, actions=["load"]))
-
-    assert found["load"]["all"] == pytest.approx(120e-6)
-    assert found["load"]["read"] == pytest.approx((90 - 30 + 10) * 1e-6)
-    assert found["load"]["input wait"] == pytest.approx(30e-6)
 
 
 def test_a_system_trace_gives_bytes_to_steps_by_the_rate_of_its_intervals():
@@ -91,21 +25,6 @@ def test_a_system_trace_gives_bytes_to_steps_by_the_rate_of_its_intervals():
     found = step_report.join_system(each, system.ReadTrace("dsk/sda", samples, BEGAN / 1e9))
 
     assert found["mb_of_each_step"] == pytest.approx([10.0, 30.0])
-
-
-@pytest.mark.parametrize("late_s", [-9, 9])
-def test_what_was_seen_at_another_time_is_refused(late_s, traced):
-    samples = pd.DataFrame({"elapsed_s": [0.0, 4.0], "read_mb_per_s": [np.nan, 10.0]})
-    events = Events({}, **{edge: np.array([BEGAN + late_s * 10**9]) for edge in ("start", "end")})
-
-    for join, other in (
-        (step_report.join_calls, profile(CALLS, BEGAN + late_s * 10**9)),
-        (step_report.join_system, system.ReadTrace("dsk/sda", samples, BEGAN / 1e9 + late_s)),
-        (step_report.join_system, system.ReadTrace("dsk/sda", samples, 0.0)),  # which does not say when it began
-        (step_report.join_time_log, SimpleNamespace(events=events, actions=["load"])),
-    ):
-        with pytest.raises(system.TraceError, match="do not overlap with the steps"):
-            join(traced, other)
 
 
 def test_the_command_joins_what_a_run_left(tmp_path, capsys):

@@ -5,7 +5,6 @@ import pytest
 from campaign.advice.save_interval import (
     FAILURES_S,
     daly_s,
-    draw_lost_time,
     format_interval,
     lost_share,
     save_interval,
@@ -66,20 +65,3 @@ def test_the_interval_of_daly_loses_least(blocked_s, failure_s):
 def test_a_restart_and_a_snapshot_that_never_ends_are_lost_time():
     assert lost_share(100.0, 0.0, 1e9, restore_s=1e9) == pytest.approx(1 - 1 / 2.718281828)
     assert lost_share(1.0, 1e9, 1.0) == pytest.approx(1.0)
-
-
-def test_the_chart_has_its_shortest_bar_where_daly_is():
-    chart = draw_lost_time(save_interval([run(restore_s=None)]))
-
-    assert chart[0].split("  ")[0] == "save every"
-    seconds = [float(line.split()[0].replace(",", "")) for line in chart[1:]]
-    shares = [float(line.split()[2].rstrip("%")) for line in chart[1:]]
-    assert (len(seconds), seconds[0]) == (9, pytest.approx(daly_s(2.0, 3600.0) / 2, rel=0.01))
-    assert seconds[-1] == pytest.approx(daly_s(2.0, 604_800.0) * 2, rel=0.01)
-    assert seconds[shares.index(min(shares))] == pytest.approx(daly_s(2.0, 3600.0), rel=0.5)
-    assert [line.split()[3].count("#") for line in chart[1:]][-1] == 20
-    assert chart[1].endswith(" " + 20 * "#")
-
-
-def test_snapshots_that_cost_nothing_have_no_chart():
-    assert draw_lost_time(save_interval([run(blocked_s=0.0)])) == []

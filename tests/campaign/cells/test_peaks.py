@@ -10,13 +10,10 @@ from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
 from campaign.config.collect import make_cells
 from campaign.storage import emulation
-from campaign.testbed import expected
-from campaign.testbed.spec import StorageRequest
-from jobs.judging import judge
 from jobs.model.record import terms_of_conduct
 from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import asked_again, compose, walk, work_list
+from tests.campaign.work_lists import compose, walk, work_list
 
 HOST = "n1"
 CONDITIONS = {"process": {"nice": 19}, "machine": {}, "storages": {}}
@@ -129,71 +126,6 @@ def test_an_emulated_storage_that_was_seen_to_give_as_many_readers_less_judges_b
     assert (peak["by"], peak["mb_per_s"], peak["ceiling_mb_per_s"]) == (seen["cell"]["id"], 150.0, 300.0)
 
 
-# As `testbed up` says of its hdd, and of smoke's images.
-HDD = {
-    "name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": None, "write_iops": None,
-    "model": {
-        "kind": "disk", "path_us": 30.0, "seek_track_ms": 0.23, "seek_average_ms": 7.4, "rpm": 7200.0,
-        "capacity_gb": 4000.0, "queue": 32, "cache_mb": 16.0, "interface_mb_per_s": 550.0, "version": "1",
-    },
-}  # fmt: skip
-IMAGES = {"checksum": "c", "files": 320, "bytes": 38_887_960}
-
-
-@pytest.mark.parametrize(
-    ("rate", "status"),
-    [
-        (23.2, "done"),  # an honest run, faster than all of a baseline that the machine had slowed down
-        (3 * 21.3, "invalid"),  # from memory
-        (489.0, "invalid"),
-    ],
-)
-@pytest.mark.parametrize("baseline", [21.3, None, 10.0])
-def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatever_a_baseline_had(
-    baseline, rate, status, folder
-):
-    at = {"emulated": {"storage": HDD}}
-    if baseline:
-        leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
-    cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
-
-    cell = judge.judge_record(cell, TERMS, peaks_of(folder).peak_of(cell))
-
-    verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
-    assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}
-    assert (cell["status"] == "invalid") == (status == "invalid"), cell["reason"]
-
-
-@pytest.mark.parametrize("threads", [1, 4, 8])
-def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(threads, folder):
-    cell = leave(folder, [f"threads={threads}"], [20.0], data=IMAGES, emulated={"storage": HDD})
-    wanted, size = StorageRequest.from_facts(HDD, None), IMAGES["bytes"] // IMAGES["files"]
-    given = [expected.reads_per_s(wanted, size, depth, IMAGES["bytes"]) for depth in (threads, 2 * threads)]
-
-    peak = peaks_of(folder).peak_of(cell)
-
-    assert (peak["mb_per_s"], peak["ceiling_mb_per_s"]) == pytest.approx(tuple(size / 1e6 * reads for reads in given))
-    assert peak["by"] == "hdd, emulated"
-
-
-def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(folder, point, monkeypatch):
-    monkeypatch.setattr("campaign.storage.emulation.emulated_storage", lambda _: HDD)
-    monkeypatch.setattr("campaign.storage.emulation.missing_limits", lambda _: None)
-    cells, conduct = make_cells([{**point, "threads": 2}])
-    work = work_list(folder, cells, conduct)
-    work["cells"][0]["dataset"] |= IMAGES
-
-    _, (first,) = walk(folder, work)
-    _, (second,) = walk(folder, asked_again(work, conduct={**conduct, "runs": 7}))
-
-    expected = first["provenance"]["emulated"]["storage"]["expected"]
-    assert emulation.add_expected_rates({"emulated": {"storage": HDD}}, IMAGES, 2) == {
-        "emulated": {"storage": {**HDD, "expected": expected}}
-    }
-    assert 0 < expected["mb_per_s"] < expected["ceiling_mb_per_s"]
-    assert (len(first["runs"]), len(second["runs"])) == (6, 8)
-
-
 @pytest.mark.parametrize(
     ("words", "emulated"),
     [
@@ -249,21 +181,6 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     assert baseline["cell"]["id"] in recorded["reason"]
     folder.record(baseline["cell"]["id"]).unlink()
     assert cell_plan.make_plan(cells, conduct, folder).entries[0].state == "done"
-
-
-def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
-    cells, conduct = make_cells([point])
-    monkeypatch.setattr(
-        "campaign.storage.provenance.machine_facts", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
-    )
-    monkeypatch.setattr("campaign.storage.provenance.observe_conditions", lambda *_: CONDITIONS)
-    leave(folder, READ, [160.0] * 3, conditions=CONDITIONS)
-
-    _, (recorded,) = walk(folder, work_list(folder, cells, conduct))
-
-    below = [check for run in recorded["runs"] for check in run["checks"] if check["rule"] == "below_peak"]
-    assert len(below) == 6
-    assert all("160" in check["message"] for check in below)
 
 
 @pytest.mark.parametrize("seed", range(5))

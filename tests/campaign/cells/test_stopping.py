@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cells import cell_plan
-from campaign.cli import show
 from campaign.worker.session import WorkerStoppedError
 from jobs.judging import intervals, stopping
 from tests.campaign.fake_template import TERMS, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
-STEADY, WIDE = [100.0, 100.1, 100.2, 100.3, 100.4], [90.0, 95.0, 100.0, 105.0, 110.0]
+WIDE = [90.0, 95.0, 100.0, 105.0, 110.0]
 RATES = st.one_of(st.floats(1.0, 900.0), st.sampled_from([100.0, 107.0, 130.0]))
 
 
@@ -43,45 +42,6 @@ def test_the_width_is_a_share_of_numpy_s_median_and_the_limit_itself_is_narrow_e
     assert [check["observed"] for check in checks] == [width] * len(edge)
     assert [check["passed"] for check in checks] == ([False, True, True] if found and width else [found is not None])
     assert stopping.check_spread(rates, {**TERMS, "until_spread": None}) is None
-
-
-def test_runs_are_added_until_the_interval_of_the_median_is_narrow(folder, adding):
-    # Of six and seven runs the interval is min to max; of eight the second to the seventh: 99 to 101.
-    rates = [99.0, 101.0, 100.0, 100.0, 103.0, 100.0, 97.0, 100.0]
-
-    template, (recorded,) = walk(folder, adding, *runs_of(rates))
-
-    assert len(template.asked) == 9
-    measured = [run for run in recorded["runs"] if run["role"] == "measured"]
-    assert [run["images_per_s"] for run in measured] == rates
-    assert ["added" in run for run in measured] == [False] * 5 + [True] * 3
-    assert measured[5]["added"] == {
-        "until_spread": 0.02, "n": 5, "interval": [99.0, 103.0], "confidence": 0.9375, "width": pytest.approx(0.04),
-    }  # fmt: skip
-    assert [run["added"]["n"] for run in measured[5:]] == [5, 6, 7]
-    assert measured[7]["added"]["interval"] == [97.0, 103.0]
-    check = recorded["checks"][1]
-    assert (check["rule"], check["passed"], check["observed"]) == ("until_spread", True, pytest.approx(0.02))
-    assert (recorded["status"], recorded["reason"]) == ("done", None)
-
-
-def test_at_max_runs_it_gives_up_and_says_so_and_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):
-    adding["cells"][0]["dataset"] |= {"files": 1, "bytes": 1}
-    template, (recorded,) = walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))
-    again, (later,) = walk(folder, asked_again(adding))
-
-    assert len(template.asked) == 9
-    assert again.asked == []
-    assert recorded["status"] == "done"
-    assert recorded["reason"] == later["reason"]
-    # In order: 90, 90, 95, 95, 100, 105, 110, 110; (110 - 90) / 97.5.
-    assert "median of 8 measured runs is 20.51% wide; max_runs=9 is reached" in recorded["reason"]
-    assert recorded["checks"][1]["passed"] is False
-    show.main([adding["cells"][0]["id"], str(folder.root)])
-    out = capsys.readouterr().out
-    assert "added        until_spread=0.02: the 93.8% interval of the median of 5 runs was 90.0 to 110.0" in out
-    assert "max_runs=9 is reached" in out
-    assert out.count("  added ") == 3
 
 
 def test_a_done_cell_gets_only_what_is_added_after_a_warm_up_of_its_own(folder, adding):
@@ -126,19 +86,6 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(spoilt, asked, folder, add
 
     assert len(again.asked) == 4
     assert len(stopping.measured_runs(later, "valid")) == 8
-
-
-@pytest.mark.parametrize(("runs", "numbers"), [(6, []), (3, [2, 3, 4])], ids=["narrow", "too few for an interval"])
-def test_as_many_runs_are_added_as_an_interval_needs_where_it_is_narrow(runs, numbers, folder, adding):
-    adding["conduct"] |= {"runs": runs}
-
-    template, (recorded,) = walk(folder, adding, *runs_of(STEADY))
-    again, _ = walk(folder, asked_again(adding))
-
-    added = [run["added"] for run in recorded["runs"] if "added" in run]
-    assert [(why["n"], why["interval"], why["width"]) for why in added] == [(n, None, None) for n in numbers]
-    assert (recorded["checks"][1]["passed"], recorded["checks"][1]["observed"]) == (True, pytest.approx(0.4 / 100.2))
-    assert (len(template.asked), again.asked) == (6, [])
 
 
 def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan_which_says_how_many_runs_there_may_be(

@@ -3,32 +3,24 @@
 The cache of what `status` has found: it saves the reading, and never changes what is shown.
 """
 
-import ast
 import itertools
 import json
-import os
-import tempfile
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from campaign.cells import cell_plan, record, verdicts
+from campaign.cells import cell_plan
 from campaign.cells.cell import make_cell
-from campaign.cells.folder import open_existing, open_or_create
-from campaign.cells.verdicts import FILE, Summaries, Verdicts
+from campaign.cells.folder import open_existing
+from campaign.cells.verdicts import Verdicts
 from campaign.cluster.survey import cell_states
 from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks
 from jobs.model.record import terms_of_conduct
-from jobs.system import files
 from tests.campaign.fake_template import COLD, TERMS, failed, figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import LATER, asked_again, compose, walk, work_list
 
-ROOT = Path(__file__).parents[3]
 BUSY = {"other_cpu": 1.0}
 
 
@@ -230,193 +222,3 @@ def test_a_request_names_cells_by_what_may_be_the_name_of_a_folder(folder, cell)
 
     with pytest.raises(EnvironmentFaultError, match=r"campaign.json is damaged: requests\[0\].cells\[0\] is"):
         open_existing(folder.root)
-
-
-def test_only_the_worker_writes_a_record():
-    writers = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "campaign").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("record.write_record", "cells.record.write_record")
-    }
-
-    assert writers == {"campaign/worker/__main__.py"}
-
-
-LOOSE = {**TERMS, "min_valid_runs": 1, "checks": {**TERMS["checks"], "spread_max": 0.9, "other_cpu_max": 9.0}}
-PLACE = {"host": "n1", "conditions": {"process": {}, "machine": {}, "storages": {}}}
-
-
-@pytest.fixture(scope="module")
-def named():
-    """Two cells, and the baseline that bounds the first one."""
-    baseline = ["benchmark=baseline", "benchmark.access=random_read", "threads=1"]
-    return [make_cell(compose(*words)) for words in (["threads=1"], ["threads=2"], baseline)]
-
-
-@pytest.fixture
-def eager(monkeypatch):
-    """Remember every record at once, however few there are and however new they are."""
-    monkeypatch.setattr(verdicts, "FEWEST_NEW", 1)
-    monkeypatch.setattr(verdicts, "_SETTLED_NS", -(10**12))
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power fails here
-
-
-def leave(folder, cell, rate=200):
-    """Leave a record with five runs of so many MB/s; at 300 others were busy, and 10 is less than honest ones read."""
-    run = {**figures(), "read_mb_per_s": rate, "other_cpu": 2.0 if rate == 300 else 0.0}
-    leave_record(folder, cell, *[run] * 5, status="done", provenance=PLACE, data={"checksum": "c"})
-
-
-def computed(folder, requests):
-    """What is shown where nothing is remembered."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Summaries, "cached_summary", lambda *_: None)
-        patch.setattr(Summaries, "save", lambda _: None)
-        return cell_states(folder, {"requests": requests})
-
-
-def change(folder, cell, requests, what, rate):
-    """Make one of the changes that a campaign, or somebody, may make between two looks."""
-    if what == "measure":
-        leave(folder, cell, rate)
-    elif what == "ask":
-        requests.append({"cells": [cell.id], "terms": LOOSE if rate == 300 else TERMS})
-    elif what == "forget":
-        requests.clear()
-    elif what == "remove":
-        folder.record(cell.id).unlink(missing_ok=True)
-    elif what == "spoil" and folder.cell(cell.id).is_dir():
-        folder.record(cell.id).write_text("{")
-    elif what == "link" and folder.cell(cell.id).is_dir() and not folder.cell(cell.id).is_symlink():
-        elsewhere = folder.cell(cell.id).rename(folder.root / f"elsewhere-{len([*folder.root.iterdir()])}")
-        folder.cell(cell.id).symlink_to(elsewhere)
-    elif what == "unlink" and folder.cell(cell.id).is_symlink():
-        folder.cell(cell.id).unlink()
-    elif what == "cut" and (folder.root / FILE).exists():
-        (folder.root / FILE).write_bytes((folder.root / FILE).read_bytes()[:rate])
-
-
-_CHANGES = st.tuples(
-    st.sampled_from(["measure", "measure", "measure", "ask", "forget", "remove", "spoil", "link", "unlink", "cut"]),
-    st.integers(0, 2),
-    st.sampled_from([10, 200, 300]),
-)
-
-
-@pytest.mark.usefixtures("eager")
-@given(changes=st.lists(_CHANGES, min_size=1, max_size=8))
-def test_what_is_remembered_is_what_would_be_found_whatever_changed(named, changes):
-    with tempfile.TemporaryDirectory() as place:
-        folder, requests = open_or_create(Path(place, "results"))[0], []
-        for cell, rate in zip(named, (200, 300, 200), strict=True):
-            leave(folder, cell, rate)
-        for what, which, rate in changes:
-            shown = cell_states(folder, {"requests": requests})
-            assert shown == cell_states(folder, {"requests": requests}) == computed(folder, requests)
-            try:
-                change(folder, named[which], requests, what, rate)
-            except OSError:  # to measure behind a link is refused
-                assert folder.cell(named[which].id).is_symlink()
-        assert cell_states(folder, {"requests": requests}) == computed(folder, requests)
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_record_that_is_as_it_was_is_not_read_again_and_one_that_is_not_alone_is(folder, named, monkeypatch):
-    for cell in named:
-        leave(folder, cell)
-    first = cell_states(folder, {"requests": []})
-    read, real = [], record.read_record
-    monkeypatch.setattr(record, "read_record", lambda path: (read.append(path.parent.name), real(path))[1])
-
-    assert (cell_states(folder, {"requests": []}), read) == (first, [])
-    leave(folder, named[1])
-    assert (cell_states(folder, {"requests": []}), read) == (
-        first,
-        [named[1].id, named[2].id],
-    )  # it, and what judges it
-    del read[:]
-    leave(folder, named[2])  # the baseline: all others are judged by it
-    assert cell_states(folder, {"requests": []}) == first
-    assert set(read) == {cell.id for cell in named}
-
-
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize(
-    ("changed", "then"),
-    [(("ask", 1, 300), ["done", "done", "done"]), (("measure", 2, 10), ["invalid", "invalid", "done"])],
-)
-def test_other_terms_and_another_baseline_change_what_is_shown_of_a_record_that_is_as_it_was(
-    folder, named, changed, then
-):
-    requests, (what, which, rate) = [], changed
-    for cell, first in zip(named, (200, 300, 200), strict=True):
-        leave(folder, cell, first)
-    before = cell_states(folder, {"requests": requests})
-    change(folder, named[which], requests, what, rate)
-
-    after = cell_states(folder, {"requests": requests})
-
-    assert [before[cell.id]["status"] for cell in named] == ["done", "invalid", "done"]
-    assert [after[cell.id]["status"] for cell in named] == then
-
-
-@pytest.mark.parametrize(("worth", "settled_ns"), [(4, -(10**12)), (1, 10**12)])
-def test_few_records_are_not_remembered_nor_those_that_may_be_written_again_within_a_tick(
-    folder, named, monkeypatch, worth, settled_ns
-):
-    monkeypatch.setattr(verdicts, "FEWEST_NEW", worth)
-    monkeypatch.setattr(verdicts, "_SETTLED_NS", settled_ns)
-    for cell in named:
-        leave(folder, cell)
-
-    assert len(cell_states(folder, {"requests": []})) == 3
-
-    kept = json.loads((folder.root / FILE).read_text())["cells"] if (folder.root / FILE).exists() else {}
-    assert kept == {}
-
-
-def _foreign(_path, patch):
-    patch.setattr(verdicts.os, "geteuid", lambda: 12345)
-
-
-def _full(path, patch):
-    def write_json(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    path.unlink()
-    patch.setattr(files, "write_json", write_json)
-
-
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path, _: path.write_text("[]"),
-        lambda path, _: path.write_text(path.read_text().replace('"of": "', '"of": "0')),
-        lambda path, _: path.write_text(path.read_text().replace('"done"', '"holy"')),
-        lambda path, _: path.rename(path.with_name("other")) and path.symlink_to(path.with_name("other")),
-        lambda path, _: path.unlink() or path.mkdir(),
-        _foreign,
-        _full,
-    ],
-)
-def test_a_cache_that_is_damaged_or_foreign_or_cannot_be_written_is_no_error_and_is_not_believed(
-    folder, named, monkeypatch, spoil
-):
-    for cell in named:
-        leave(folder, cell)
-    first = cell_states(folder, {"requests": []})
-    spoil(folder.root / FILE, monkeypatch)
-
-    assert cell_states(folder, {"requests": []}) == first == computed(folder, [])
-    assert {state["status"] for state in first.values()} == {"done"}
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_changed_program_believes_nothing_of_what_another_one_has_found(folder, named, monkeypatch):
-    leave(folder, named[0])
-    cell_states(folder, {"requests": []})
-    monkeypatch.setattr(verdicts, "_program_state", lambda: [("jobs/checks.py", 1, 1)])
-
-    assert Summaries(folder, []).cached_summary(named[0].id) is None

@@ -1,8 +1,6 @@
 """`python -m campaign feed`: the search on storages of known speed, its controls and words, and a real one."""
 
 import json
-import re
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +8,7 @@ from campaign.cells import folder as folders
 from campaign.cli import feed
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.feed import probes
-from campaign.feed.feed_answer import find_answer, lines_of_answer
+from campaign.feed.feed_answer import find_answer
 from campaign.feed.probes import Target
 from jobs.judging.fed_accelerators import Outcome, Setup, edge_of
 from jobs.model.codes import ExitCode
@@ -79,26 +77,6 @@ def test_the_report_reads_the_same_edge_from_what_was_recorded(storage, rate, cl
     assert edge_of(target.outcomes, target.minimum) == answer.edge
 
 
-def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_tried(storage):
-    target = storage(110)
-    answer = find_answer(target, 5, 1024)
-
-    assert answer.line.endswith("feeds 6 own, not 7 (worst rank 91.7 %, 78.6 %)")
-    assert {len(target.outcomes[Setup(number)].runs) for number in (6, 7)} == {5}
-    assert {Setup(12), Setup(7, "memory"), Setup(7, "warm")} <= target.outcomes.keys()
-    assert answer.remark == ""
-    lines = lines_of_answer(answer)
-    assert lines[0] == f"{answer.line}  [not an MLPerf result, not reviewed]"
-    arithmetic = "one own needs 20 MB/s: by arithmetic 5.5 at an AU of 100%, 6.11 at 90%"
-    assert f"one file, end to end: 110 MB/s; {arithmetic}" in lines
-
-
-def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
-    answer = find_answer(storage(110, odd={(12, "cold")}), 5, 1024)
-
-    assert (answer.edge.fed, answer.remark) == (6, "12 are fed in one run, though 7 are not")
-
-
 @pytest.mark.parametrize(
     ("client", "at_most"),
     [
@@ -116,27 +94,6 @@ def test_a_client_that_is_too_slow_is_the_answer_and_no_number_of_the_storage_is
     assert f"this client can emulate at most {at_most} own" in answer.line
     assert (answer.as_json()["feeds"], answer.as_json()["client_at_most"]) == (None, at_most)
     assert answer.edge.fed <= at_most
-
-
-@pytest.mark.parametrize(
-    ("wait", "words"),
-    [
-        (13.0, "local: this client can emulate at most 6 own (cold, 7: readers lack a processor for 13 %)"),
-        (12.0, "local feeds 6 own, not 7"),
-    ],
-)
-def test_readers_that_lack_a_processor_are_the_answer_if_with_one_the_number_would_be_fed(storage, wait, words):
-    target = storage(110)
-    usual = target.probe
-
-    def probe(setup, runs=1):
-        for run in (outcome := usual(setup, runs)).runs:
-            run["cpu_wait_percent"] = wait if setup.kind == "cold" else 99.0
-        return outcome
-
-    target.probe = probe
-
-    assert find_answer(target, 5, 1024).line.startswith(words)
 
 
 def test_a_client_that_is_just_able_is_not_the_answer(storage):
@@ -160,28 +117,6 @@ def test_all_that_the_data_suffice_for_may_be_fed(storage):
     assert all_of_them.line.endswith("at least (worst rank 100.0 %); the data suffice for no more")
 
 
-def test_an_answer_by_looser_checks_says_so_in_its_second_line(storage):
-    answer = find_answer(target := storage(110), 5, 1024)
-    assert lines_of_answer(answer)[1] == ""
-    target.outcomes[Setup(6)] = replace(
-        target.outcomes[Setup(6)], looser_checks=["checks.other_cpu_max=9 (the site's: 0.5)"]
-    )
-
-    assert "checks.other_cpu_max=9 (the site's: 0.5)" in lines_of_answer(answer)[1]
-    assert answer.as_json()["looser_checks"] == ["checks.other_cpu_max=9 (the site's: 0.5)"]
-
-
-def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatch):
-    target = storage(110)
-    monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
-    target.point["dataset"]["files"] = 500 * 2 * 6
-
-    assert target.check_size_rule(6)[0] is True
-    assert target.check_size_rule(7)[0] is False
-    monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 300_000}.__getitem__)
-    assert target.check_size_rule(6)[0] is False
-
-
 def test_the_data_take_no_more_than_the_free_space(storage, monkeypatch):
     target = storage(110)
     monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100_000_000}))
@@ -191,20 +126,6 @@ def test_the_data_take_no_more_than_the_free_space(storage, monkeypatch):
     assert target.most_accelerators() == 3, "of ten steps with two samples"
     target.size_data(10, sharing=2)
     assert target.data_bytes == 39_000_000
-
-
-def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage, tmp_path, monkeypatch):
-    target, free = storage(110), {"free": 100_000_000}
-    monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), free))
-    sizes = []
-    for free["free"] in (1_000_000, 100_000_000, 20_000_000):
-        target.size_data(10, tmp_path / "feed.json")
-        sizes.append(target.data_bytes)
-    target.size_data(9, tmp_path / "feed.json")
-    (tmp_path / "feed.json").write_text('{"a": -1')
-    target.size_data(9, tmp_path / "feed.json")
-
-    assert (sizes, target.data_bytes) == ([1_000_000, 79_000_000, 79_000_000], 15_000_000), "one file is no run"
 
 
 @pytest.mark.parametrize(
@@ -245,34 +166,6 @@ def test_what_it_cannot_do_is_refused_before_anything_is_begun(words, why, tmp_p
     with pytest.raises((CampaignError, UsageError), match=why):
         feed.main([*words, "--dry-run"])
     assert not any(tmp_path.iterdir())
-
-
-def test_answers_on_the_same_storage_and_accelerator_say_in_what_they_differ(storage):
-    target = storage(110)
-    target.distinguishing_settings = "threads=2"
-
-    assert "feeds 6 own (threads=2), not 7" in find_answer(target, 5, 1024).line
-
-
-def test_what_is_swept_beside_storage_and_accelerator_stands_behind_the_name(tmp_path, capsys):
-    swept = ("threads=2,4", "accelerator.step_s=0.1,0.2", f"campaign_dir={tmp_path}/feed", "--dry-run", "--json")
-    feed.main([f"storage={tmp_path}", *OWN[:3], *swept])
-    feed.main([f"storage={tmp_path}", "accelerator=unet3d_h100,retinanet_b200", *swept[2:]])
-    names = re.findall('"accelerator": "(.*)"', capsys.readouterr().out)
-
-    steps = [f"own (threads={threads} accelerator.step_s={step_s})" for threads in (2, 4) for step_s in (0.1, 0.2)]
-    assert sorted(names) == sorted([*steps, "unet3d_h100", "retinanet_b200"])
-
-
-def test_a_dry_run_names_the_file_of_the_baseline_and_says_that_the_data_may_be_more(tmp_path, capsys):
-    words = (f"storage={tmp_path}", *OWN, f"campaign_dir={tmp_path}/feed", "iterations=1", "--dry-run")
-
-    assert feed.main(words) == 0
-
-    said = " ".join(capsys.readouterr().err.split())
-    assert "at least 2 files" in said
-    assert "to be made, and more for more accelerators; about 20 runs of at least 0.10 s" in said
-    assert "each storage is measured alone with a file of 400 MB" in said
 
 
 def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_two_probes(tmp_path, monkeypatch):

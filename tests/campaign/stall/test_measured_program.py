@@ -1,6 +1,5 @@
 """The data that nobody has named: which files of those that a program read they are."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -107,32 +106,6 @@ def test_a_program_that_takes_no_hooks_is_told(data, monkeypatch):
 
     with pytest.raises(UsageError, match="took no hooks"):
         _found("data/a/1.jpg")
-
-
-def test_folders_are_shown_with_the_largest_first_and_the_rest_is_counted(tmp_path):
-    for number in range(10):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "f").write_bytes(b"x" * 1_000_000 * number)
-
-    lines = measured_program.folder_table(sorted(tmp_path.rglob("f")))
-
-    assert lines[0].split() == [str(tmp_path / "9"), "1", "file", "9.0", "MB"]
-    assert lines[8:] == ["… and 2 folders more", "in all 10 files, 45.0 MB"]
-
-
-def test_several_places_become_one_list_below_the_folder_that_holds_them(data, tmp_path):
-    (tmp_path / "link").symlink_to(data / "b")
-
-    files = measured_program.files_below([data / "a", tmp_path / "link" / "2.jpg"])
-    top, kept = measured_program.write_list(files, tmp_path / "stall.files")
-
-    assert (top, kept.read_text()) == (data, "a/1.jpg\nb/2.jpg\n")
-    assert kept.stat().st_mode & 0o777 == 0o600
-    odd = data / "a" / os.fsdecode(b"\xff.bin")
-    odd.touch()
-    assert measured_program.write_list([odd], tmp_path / "odd")[1].read_bytes() == b"\xff.bin\n"
-    with pytest.raises(UsageError, match=r"--data: .*no-such"):
-        measured_program.files_below([tmp_path / "no-such"])
 
 
 ODD = r"""a'b"c\${d} = [e,f] {threads} \'\\"""

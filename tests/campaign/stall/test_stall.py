@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import shlex
 import signal
@@ -10,18 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
 
 from campaign.__main__ import run_guarded
-from campaign.cli import stall
-from campaign.stall import stall_answer
-from campaign.stall.stall_answer import ColdWarmComparison
-from jobs.judging.intervals import MedianDifference
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import eventually
-from tests.judged import records_of
 
 QUIET = ("checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.delayed_max=1", "checks.stolen_max=1000",
          "checks.time_error_max=0.2", "storage.exclusive=none")  # fmt: skip
@@ -59,11 +53,6 @@ class InProcess:
         return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
-def statuses(campaign):
-    """Return how the measured runs of a campaign ended."""
-    return [run["status"] for record in records_of(campaign) for run in record["runs"] if run["role"] == "measured"]
-
-
 @pytest.fixture
 def data(tmp_path):
     return make_data(tmp_path)
@@ -81,61 +70,6 @@ def profiled(tmp_path_factory):
     make_data(folder)
     call = InProcess(folder)
     return call, call(*PROFILED, *PROGRAM)
-
-
-def test_cold_and_warm_runs_take_turns_and_a_campaign_remains(command, here, data, tmp_path):
-    words = ("stall", "--data", "data", "--runs", "5", "--json", *QUIET, "--", sys.executable, "read.py", "{data}")
-
-    done = command(*words)
-
-    answer = json.loads(done.stdout)
-    (program,) = answer["programs"]
-    assert done.returncode == 0, done.stderr
-    numbers = [program["cold"]["runs"], program["warm"]["runs"], program["whole"]["pairs"]]
-    # A run that a busy machine made invalid is made up for by one more pair: a kind may have more runs than pairs.
-    assert numbers == [5, 5, 5] or (min(numbers) >= 5 and "invalid" in statuses(tmp_path / "stall"))
-    assert program["cold"]["disk_bytes"] >= 4 << 20 > 20 * program["warm"]["disk_bytes"]
-    assert (tmp_path / "stall" / "report.html").exists()
-    assert "hello" in next((tmp_path / "stall" / "records").glob("*/run-1.log")).read_text()
-
-    again = here(*(word for word in words if word != "--json"))
-
-    assert "nothing to run: 2 of 2 cells are done" in again.stderr
-    assert f"cold, {program['cold']['runs']} runs" in again.stdout
-
-
-def test_with_cold_alone_each_run_is_told_to_be_cold_or_not(here, data, tmp_path):
-    cold = here(
-        "stall", "--cold", "--runs", "2", "--data", "data", *QUIET[:-1], "--", "cat", "data/0.bin", "data/1.bin"
-    )
-    other = here("stall", "--cold", "--runs", "1", "--data", "data", "campaign_dir=b", *QUIET, "--", "true")
-
-    assert cold.returncode == 0, cold.stderr
-    assert cold.stdout.count("  yes") == 2
-    assert sorted(path.name for path in data.iterdir()) == ["0.bin", "1.bin", "2.bin", "3.bin"]  # and no lock of ours
-    (record,) = (tmp_path / "stall" / "records").glob("*/record.json")
-    assert {run["exclusive"]["how"] for run in json.loads(record.read_text())["runs"]} == {"lock"}
-    assert other.returncode == 1
-    assert "NO    reads_data" in other.stdout
-
-
-def test_a_profile_is_a_run_of_its_own_whose_calls_stand_below_the_answer(profiled):
-    call, done = profiled
-    plan = call(*shlex.split(done.stdout.splitlines()[-1].partition("python -m campaign ")[2])[:-1], str(call.folder))
-    answer = json.loads(call(*PROFILED, "--json", *PROGRAM).stdout)
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("  yes") == 1  # of those that count, and not of the profiled one
-    assert {run["cold"] for run in answer["runs"]} == {True}
-    assert "calls in one more cold run: 4 opens of 4 files of the data, 8 reads of 4 MB for 4 MB that" in done.stdout
-    assert "small reads: 50% gave at most 10 KiB, 50% at most 100 B" in done.stdout
-    assert (
-        "order of reads: 50% continue where the last read ended, 0% skip ahead, all others start again or go back"
-        in done.stdout
-    )
-    assert plan.returncode == 0, plan.stderr
-    assert "1 profiled runs, 4 files, 4.2 MB" in plan.stdout
-    assert [calls["opens"] for calls in answer["calls"]] == [4]
 
 
 def test_old_runs_do_not_stand_for_data_or_a_program_that_changed(profiled):
@@ -160,21 +94,6 @@ def test_old_runs_do_not_stand_for_data_or_a_program_that_changed(profiled):
         assert refused.returncode == 2
         assert f"was measured before {what} changed" in refused.stderr
     assert again.returncode == 0, again.stderr
-
-
-def test_where_a_profile_sees_nothing_it_says_so_and_there_is_none_where_no_run_counts(here, data):
-    mapped = (
-        "import mmap, pathlib\nfor each in pathlib.Path('data').iterdir():\n"
-        "    with each.open() as file: mmap.mmap(file.fileno(), 0, prot=1).read()"
-    )
-
-    done = here(*PROFILED, "--", sys.executable, "-c", mapped)
-    failed = here(*PROFILED, "campaign_dir=b", "--", "false")
-
-    assert "0 reads of 0 MB for 4 MB that came into memory" in done.stdout, done.stderr
-    assert "no read was seen: the program may map its files into memory" in done.stdout
-    assert failed.returncode == 1
-    assert "calls" not in failed.stdout
 
 
 def test_a_program_that_fails_is_told_with_its_last_line_and_status_names_the_same_command(here, data):
@@ -221,43 +140,6 @@ def test_data_in_memory_are_refused_for_they_are_never_cold(here, tmp_path):
     assert done.returncode == 3
     assert f"{file.name} lies in memory (tmpfs)" in done.stderr
     assert not (tmp_path / "stall").exists()
-
-
-def _of(pairs, low=0.2, high=0.3):
-    found = MedianDifference(pairs, 10.0, 7.0, (2.0, 3.0), (low, high))
-    return [ColdWarmComparison("p", None, None, found, None, 0, None)]
-
-
-@pytest.mark.parametrize(
-    ("found", "runs", "within", "more"),
-    [
-        (_of(5), 5, None, 0),
-        (_of(5), 5, 0.05, 0),
-        (_of(5), 5, 0.04, 5),
-        (_of(9), 10, 0.04, 10),
-        (_of(14), 15, 0.04, 5),  # --most
-        (_of(20), 20, 0.04, 0),
-        (_of(3), 5, None, 2),  # two do not count
-        (_of(2), 2, None, 0),  # as many as were asked for
-        (_of(5), 20, 0.04, 0),
-    ],
-)
-def test_pairs_are_added_for_those_that_do_not_count_and_until_the_share_is_known(found, runs, within, more):
-    assert stall._more_runs(found, runs, within, 20) == more  # noqa: SLF001
-
-
-def test_the_campaign_goes_on_with_the_runs_that_are_added(monkeypatch, data):
-    asked = []
-    monkeypatch.setattr(
-        stall, "_campaign", lambda words, _: asked.append(words) or (Mock(entries=[], folder=Mock(root=data)), 0)
-    )
-    monkeypatch.setattr(
-        stall_answer, "compare_cells", lambda *_: _of(5 if len(asked) == 1 else 10, high=0.4 / len(asked))
-    )
-    monkeypatch.setattr(stall_answer, "lines_of_outcome", lambda *_: [])
-
-    assert stall.main(["--data", str(data), "--within", "3%", "--", "true"]) == 0
-    assert [next(word for word in words if word.startswith("runs=")) for words in asked] == ["runs=6", "runs=11"]
 
 
 def test_without_data_they_are_found_in_a_first_run(here, data, tmp_path):

@@ -1,7 +1,6 @@
 """What cold and warm runs say, in words."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -95,30 +94,6 @@ def test_where_too_few_runs_count_it_is_told_why():
     ]
 
 
-@pytest.mark.parametrize(
-    ("rest", "says"),
-    [
-        (
-            bound_of_work(TimeUse(30.0, 30.0, 2.0)),
-            "what bounds the rest is undecided (1 of 2 processors busy; nothing took",
-        ),
-        (None, "what bounds the rest is undecided (the warm runs do not show it)"),
-    ],
-)
-def test_what_bounds_the_rest_is_said_as_of_any_cell(rest, says):
-    assert says in "\n".join(_lines(rest=rest))
-
-
-def test_pressure_of_io_is_a_hint_and_nothing_where_the_kernel_has_none():
-    hint = (
-        "by the kernel's I/O pressure, a process waited for I/O in 24% of the time of cold runs, and in 33%"
-        " of warm runs"
-    )
-
-    assert _lines(io_pressure_s=10.0)[-1] == hint
-    assert "I/O pressure" not in "\n".join(_lines(io_pressure_s=None) + _lines())
-
-
 def test_it_is_json_too():
     found = json.loads(json.dumps(stall_answer.compare_records("p", *_records(), BUSY).as_json()))
 
@@ -126,97 +101,3 @@ def test_it_is_json_too():
     assert found["cold"]["wall_s"] == [41.2, 40.8, 41.9]
     assert found["timed_part"] is None
     assert found["warm_bound"]["word"] == "processors"
-
-
-def _cold(**passed):
-    checks = [{"rule": rule, "passed": each, "message": f"why {rule}"} for rule, each in passed.items()]
-    return {"role": "measured", "status": "valid", "run": 1, "wall_s": 1.5, "device_bytes": 10**7, "checks": checks}
-
-
-@pytest.mark.parametrize(
-    ("run", "cold", "says"),
-    [
-        (_cold(cold=True, device_bytes=True), True, "yes"),
-        (_cold(cold=True, device_bytes=True, quiet=False), True, "yes"),  # loud, and cold
-        (_cold(cold=False, device_bytes=True), False, "NO    cold: why cold"),
-        (_cold(cold=True, device_bytes=None, reads_data=None), True, "yes   device_bytes is unverifiable; reads_data"),
-        (_cold(cold=None, device_bytes=None), False, "NO    cold is unverifiable"),
-        (_cold(cold=True, device_bytes=True, reads_data=False), False, "NO    reads_data: why reads_data"),
-        ({"role": "measured", "status": "failed", "run": 1, "reason": "exit code 3"}, False, "NO    exit code 3"),
-    ],
-)
-def test_of_cold_runs_alone_it_is_told_of_each_whether_it_was(run, cold, says):
-    (found,) = stall_answer.cold_runs({"runs": [run]})
-
-    assert found["cold"] is cold
-    assert says in stall_answer.cold_lines("dd", [found])[1]
-
-
-def test_a_staging_is_planned_where_waiting_costs_and_cells_of_a_sweep_are_told_apart():
-    sizes = [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]
-    calls = {"opens": 1, "files": 1, "reads": 2, "bytes_read": 2e6, "read_sizes": sizes, "sequential": None}
-    calls |= {"consecutive": None, "read_s": 1.0, "meta_s": 0.5}
-    run = {"role": "measured", "status": "valid", "run": 0, "profile": calls, "data_in_memory_bytes": None}
-    recorded = {"runs": [run], "cell": {"id": "command-x"}}
-
-    found = [*stall_answer.lines_on_calls(recorded, Path("/a b"), name=" threads=4")]
-    *same, none = stall_answer.lines_on_calls(recorded, Path("/a b"), waits=False)
-    unknown = [*stall_answer.lines_on_calls(recorded, Path("/a b"), waits=None)]
-
-    assert found[0] == "calls in one more cold run threads=4: 1 open of 1 file of the data, 2 reads of 2 MB"
-    assert found[-1].endswith("stage plan '/a b' --only command-x --fast FOLDER_ON_IT")
-    assert same[1:] == found[1:-1]
-    assert none == "the runs do not show that the program waits for storage, so a faster storage would not help"
-    assert unknown[-2:] == ["whether the program waits for storage is not known: too few runs count", found[-1]]
-    times = TIMES, [(9.0, 10.0)] * 5, TIMES[:4], []
-    assert [stall_answer.compare_records("p", *_records(each)).costs for each in times] == [True, False, None, None]
-
-
-@pytest.mark.parametrize(
-    ("loaded", "disk", "says"),
-    [
-        (62, 62, True),
-        (62, 65, True),
-        (0, 62, False),
-        (62, 0, False),
-        (62, 252, False),
-        (62, None, False),
-        (None, 62, False),
-    ],
-)
-def test_reads_are_said_to_come_once_from_the_disk_if_what_came_is_what_stays_in_memory(loaded, disk, says):
-    cold, warm = _records()
-    for run in cold["runs"]:
-        run |= {"data_in_memory_bytes": loaded and loaded * 10**6, "device_bytes": disk and disk * 10**6}
-
-    found = stall_answer.lines_of_outcome(stall_answer.compare_records("p", cold, warm))
-
-    assert any("were read from the disk once" in line for line in found) is says
-
-
-def test_a_share_that_is_not_known_as_well_as_was_asked_for_is_told():
-    outcome = stall_answer.compare_records("p", *_records())
-
-    assert "the share is known to ±1.9%, not to ±0.1%: --most N allows more runs" in stall_answer.lines_of_outcome(
-        outcome, 0.001
-    )
-    assert not any("±" in line for within in (None, 0.5) for line in stall_answer.lines_of_outcome(outcome, within))
-
-
-def test_each_state_with_too_few_runs_is_told_with_its_reason_beside_an_answer_too():
-    cold, warm = _records()
-    cold |= {"status": "invalid", "reason": "2 of 3 valid", "cause": "cold"}
-    warm |= {"status": "invalid", "reason": "1 of 3 valid", "cause": "from_memory"}
-
-    found = stall_answer.lines_of_outcome(stall_answer.compare_records("p", cold, warm))
-
-    assert found[-1] == (
-        "cold: 2 of 3 valid; warm: 1 of 3 valid; a program that reads past the page cache (O_DIRECT) has no warm runs:"
-        " measure it with --cold"
-    )
-
-
-def test_a_profiled_run_that_does_not_count_is_told_with_its_reason():
-    (line,) = stall_answer.lines_on_calls({"runs": [], "reason": "1 of 1 measured runs failed"}, Path("stall"))
-
-    assert line == "the calls are not known: 1 of 1 measured runs failed"

@@ -1,7 +1,6 @@
 """What a storage gives by itself: real runs of the built-in engine, and what proves them."""
 
 import errno
-import itertools
 import os
 import threading
 import zlib
@@ -12,9 +11,7 @@ from jobs.benchmarks.engines import builtin, datafile
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import EngineOutcome
 from jobs.errors import EngineError
-from jobs.system import files, page_cache
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
-from tests.jobs.jobs_factory import check
 
 
 @pytest.fixture
@@ -33,48 +30,6 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(os, "preadv", preadv)
     return seen
-
-
-def test_a_cold_read_is_valid_and_each_of_its_bytes_came_from_the_device(file):
-    file.read_bytes()
-
-    figures = execute(file)
-
-    assert (figures["status"], figures["reason"]) == ("valid", None)
-    assert figures["bytes_read"] == figures["bytes_asked"] == 8 * MIB
-    assert figures["device_bytes"] >= 8 * MIB
-    assert figures["resident_fraction"] == 0.0
-    assert figures["read_mb_per_s"] * figures["wall_s"] == pytest.approx(8 * MIB / 1e6)
-    assert figures["wall_s"] == pytest.approx(sum(figures[part] for part in figures["wall_parts"]), rel=0.2)
-    rules = {"cold", "device_bytes", "complete", "time_adds_up", "quiet"}
-    assert {each["rule"] for each in figures["checks"]} >= rules
-    assert (figures["engine"], figures["engine_output"], figures["direct"]) == ("builtin", None, True)
-    assert page_cache.residency([file]).resident == 0
-
-
-def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_asked_for(file, asked):
-    builtin.run_builtin(order(file, block=2 * MIB))
-
-    assert [(offset, size) for offset, size, _ in asked] == [(MIB * at, 2 * MIB) for at in range(0, 10, 2)]
-
-
-def test_a_write_is_flushed_within_its_time_comes_to_the_device_and_leaves_no_file(disk):
-    folder = datafile.make_marked_folder(disk / "baseline")
-
-    figures = execute(folder / "written.bin", "write", size=64 * MIB)
-
-    assert (figures["status"], figures["reason"]) == ("valid", None)
-    assert figures["bytes_written"] == figures["bytes_asked"] == 64 * MIB
-    assert figures["reached_bytes"] >= 64 * MIB
-    assert figures["written_bytes"] >= 64 * MIB
-    (use, *_) = figures["device_use"]
-    assert use["own_written_bytes"] >= 64 * MIB  # what it writes is nobody else's traffic
-    assert "sync_s" in figures["wall_parts"]
-    assert figures["write_mb_per_s"] * figures["wall_s"] == pytest.approx(64 * MIB / 1e6)
-    assert "read_mb_per_s" not in figures
-    rules = {"complete", "time_adds_up", "quiet", "reached_device"}
-    assert {each["rule"] for each in figures["checks"]} >= rules
-    assert not (folder / "written.bin").exists()
 
 
 def test_what_lies_in_the_place_of_the_file_is_written_anew_and_never_through_a_link(disk):
@@ -130,23 +85,6 @@ def test_as_many_readers_as_threads_read_at_once(file, monkeypatch):
     assert (outcome.requests, len(seen)) == (8, 3)
 
 
-@pytest.mark.parametrize("failing", [0, 7])
-def test_readers_that_cannot_open_the_file_end_the_reading_with_their_error(file, monkeypatch, failing):
-    opened, real = itertools.count(), files.open_file
-
-    def open_file(*words):
-        if next(opened) >= failing:
-            raise OSError(errno.EMFILE, "Too many open files", str(file))
-        return real(*words)
-
-    real_barrier = threading.Barrier  # with a limit, so that this test fails and does not hang
-    monkeypatch.setattr(builtin, "Barrier", lambda parties: real_barrier(parties, timeout=20))
-    monkeypatch.setattr(files, "open_file", open_file)
-
-    with pytest.raises(OSError, match="Too many open files"):
-        builtin.run_builtin(order(file, "random_read", threads=8))
-
-
 def test_random_reads_end_when_their_time_is_up(file, monkeypatch):
     real = os.preadv
 
@@ -179,20 +117,6 @@ def test_where_the_file_system_knows_no_direct_access_the_page_cache_is_used_and
     assert (figures["status"], figures["direct"]) == ("valid", False)
 
 
-def test_a_run_that_reads_makes_no_file_beside_what_it_reads(file, monkeypatch):
-    made, real = [], os.open
-
-    def watched(path, flags, mode=0o777, **more):
-        if flags & os.O_CREAT:
-            made.append(path)
-        return real(path, flags, mode, **more)
-
-    monkeypatch.setattr(os, "open", watched)
-    execute(file)
-
-    assert made == []
-
-
 @pytest.mark.parametrize("failure", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
     written, real = datafile.make_marked_folder(disk / "baseline") / "written.bin", os.pwritev
@@ -213,19 +137,6 @@ def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
 def test_a_file_that_is_shorter_than_asked_for_is_no_baseline(file):
     with pytest.raises(EngineError, match="8388608 bytes, but 16777216 bytes were to be read"):
         execute(file, size=16 * MIB)
-
-
-def test_bytes_that_did_not_come_to_the_device_make_a_write_invalid(disk, monkeypatch):
-    monkeypatch.setattr(
-        builtin, "_write", lambda order: EngineOutcome(order.file_bytes, 8, 1e-9, "1", {"transfer_s": 1e-9})
-    )
-    file = datafile.make_marked_folder(disk / "baseline") / "written.bin"
-    monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
-
-    figures = execute(file, "write", size=256 * MIB)
-
-    assert figures["status"] == "invalid"
-    assert check(figures, "reached_device")["passed"] is False
 
 
 GOOD = EngineOutcome(8 * MIB, 8, 2.0, "1")

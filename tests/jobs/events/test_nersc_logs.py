@@ -2,13 +2,10 @@
 
 import csv
 import io
-import zipfile
 
 import pytest
 
 from analysis.traces import action_times
-from analysis.traces.action_times import Definitions
-from jobs.events import nersc_logs
 from jobs.events.read_time_logs import read_logs
 from jobs.events.run_log import UNACCOUNTED, time_budgets
 from jobs.events.table import EventsError
@@ -42,22 +39,6 @@ def written(path, rows, heading=SEVEN, more=""):
     return path
 
 
-def sums(rows, what, epoch, nodes):
-    """Return what the sheet `calculation` has: SUMIFS over description and epoch, divided by the nodes."""
-    return sum(row[6] for row in rows if row[3] == what and row[0] == epoch) / nodes
-
-
-def merged(rows, what):
-    """Return what CDB's script makes of intervals: of each epoch, -1 among 0, merged where they touch, and added."""
-    total = 0.0
-    for epoch in {max(0, row[0]) for row in rows}:
-        end = 0.0
-        for row in sorted((row for row in rows if row[3] == what and max(0, row[0]) == epoch), key=lambda row: row[4]):
-            total += max(0.0, row[5] - max(end, row[4]))
-            end = max(end, row[5])
-    return total
-
-
 @pytest.fixture(params=["seven", "nine", "workbook"])
 def theirs(request, tmp_path):
     if request.param == "workbook":
@@ -71,30 +52,6 @@ def theirs(request, tmp_path):
         return tmp_path / "output.xlsx"
     nine = request.param == "nine"
     return written(tmp_path / "output.csv", ROWS, NINE if nine else SEVEN, f", 4711, {THREAD}" if nine else "")
-
-
-def test_the_totals_are_those_of_their_sheets_and_scripts(theirs):
-    log, clocks = read_logs([theirs])
-    found = Definitions(log).of_actions(log.events)
-
-    assert (log.skipped, clocks, log.ranks) == ([], {}, [0, 1])
-    for what in {row[3] for row in ROWS}:
-        epochs = found[what]["by"]["epoch"]
-        for epoch in (-1, 0, 1):
-            expected = sums(ROWS, what, epoch, nodes=2)
-            assert epochs.get(str(epoch), {"sum_per_rank": 0})["sum_per_rank"] == pytest.approx(expected, abs=1e-6)
-        assert found[what]["union_epochs"] == pytest.approx(merged(ROWS, what), abs=1e-6)
-        assert found[what]["count"] == sum(row[3] == what for row in ROWS)
-    assert (found["HDF5 File Read"]["exposed"], found["HDF5 File Read"]["bytes"]) == (None, None)
-
-
-def test_what_is_exposed_is_known_once_the_action_that_computes_is_named(theirs):
-    log, _ = read_logs([theirs])
-
-    found = Definitions(log, "Training Iteration").of_actions(log.events)
-
-    assert found["HDF5 File Read"]["exposed"]["max"] == pytest.approx(0.0)
-    assert found["Global Total Time"]["exposed"]["mean"] == pytest.approx(20.005 - 6, abs=1e-6)
 
 
 def test_a_budget_takes_an_action_that_is_inside_from_the_one_around_it(theirs):
@@ -138,13 +95,6 @@ def test_a_garbled_row_is_named_with_its_line_and_left_out(why, tmp_path):
     assert len(log.events) == len(ROWS)
 
 
-def test_what_is_mostly_garbled_is_no_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(nersc_logs, "MOST_SKIPPED", 2)
-
-    with pytest.raises(EventsError, match=r"output.csv, line 4: more than 2 rows are no events"):
-        read_logs([written(tmp_path / "output.csv", [("x",)] * 9)])
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [(b"", "line 1: it is no time log"), (b"Epoch, Rank\n", "line 1: it is no time log"), (b"\x89PNG", "no time log"),
@@ -157,29 +107,6 @@ def test_a_file_that_is_none_is_refused(text, why, tmp_path):
 
     with pytest.raises(EventsError, match=why):
         read_logs([tmp_path / "odd"])
-
-
-def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    pytest.importorskip("openpyxl")
-    monkeypatch.setattr(nersc_logs, "MOST_WORKBOOK_BYTES", 1 << 16)
-    with zipfile.ZipFile(tmp_path / "bomb.xlsx", "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("xl/workbook.xml", b" " * (1 << 17))
-
-    with pytest.raises(EventsError, match="more than 65536 bytes unpacked"):
-        read_logs([tmp_path / "bomb.xlsx"])
-
-
-def test_a_row_beyond_the_last_one_of_a_sheet_is_an_error_at_once(tmp_path, monkeypatch):
-    """Of the rows between, openpyxl makes empty ones: of nine billion, for an hour."""
-    openpyxl = pytest.importorskip("openpyxl")
-    monkeypatch.setattr(nersc_logs, "MOST_ROWS", 1000)
-    book = openpyxl.Workbook()
-    book.active.title = "output"
-    book.active.cell(1001, 1, 0)
-    book.save(tmp_path / "far.xlsx")
-
-    with pytest.raises(EventsError, match=r"far.xlsx, line 1001: a sheet has 1000 rows at most"):
-        read_logs([tmp_path / "far.xlsx"])
 
 
 def test_our_log_in_their_columns_is_read_by_a_script_of_theirs_and_by_us(tmp_path):

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.__main__ import main
 from jobs.profiler import Profile
 from jobs.profiler.profile import write_chrome
-from tests.jobs.events.spaces import table, written
 
 NAMES = {"process_name": ("name", str), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
 X = {"ph": "X", "name": "read", "pid": 1, "tid": 1, "ts": 0, "dur": 5}
@@ -57,18 +55,3 @@ def test_calls_of_several_threads_on_one_file_cross_on_no_line(tmp_path):
     calls = [each for each in json.loads(text)["traceEvents"] if each["ph"] == "X"]
     assert len(calls) == len(events)
     assert len(list(faults(json.dumps({"traceEvents": [{**each, "tid": 0} for each in calls]})))) == 5
-
-
-def test_events_of_tensorflow_and_its_steps_are_legal(tmp_path):
-    odd = [
-        ("a/Name:Conv2D", 3, 10),
-        ("a/Inner:MatMul", 3, 7),
-        ("a/Touching:MatMul", 7, 10),
-        ("campaign step", 0, 11, 1),
-    ]
-    lines = [("python", odd), ("tf_data/1", [("ReadFile:ReadFile", 1, 1)])]
-    path, kept = written(tmp_path / "a.xplane.pb", lines), table(tmp_path / "tensorflow-1.npz", lines)
-
-    for read in ([path, path], [kept]):
-        assert main(["trace", *map(str, read), "--chrome", str(tmp_path / "out.json")]) == 0
-        assert list(faults((tmp_path / "out.json").read_text())) == []

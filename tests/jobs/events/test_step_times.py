@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.cli import trace
 from analysis.traces import step_report
 from jobs.events import step_times
 from jobs.events.step_times import category_overlaps, category_times, input_bound
@@ -112,29 +111,6 @@ STEP = [("train", 0, 100, 1), ("campaign input", 0, 60), ("campaign compute", 60
 POOL = [("ReadFile:ReadFile", 5, 40), ("DecodeJpeg:DecodeJpeg", 40, 50), ("convert_image/Cast:Cast", 50, 52)]
 
 
-def test_a_step_is_told_category_by_category_with_what_would_help(tmp_path, capsys):
-    path = written(tmp_path / "a.xplane.pb", [("python", STEP), ("tf_data_private_threadpool/1", POOL)])
-
-    assert trace.main([str(path), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    spent = {name: round(each["spent_s"] * 1e6) for name, each in found["seconds"].items() if each["spent_s"]}
-    assert spent == {"read": 35, "decode": 12, "input wait": 13, "compute": 30, "checkpoint": 8, "unaccounted": 2}
-    assert found["each_step"][0]["start_ns"] == 10**18
-    assert found["verdict"]["share"] == pytest.approx(0.6)
-    saved = {
-        "prefetch": 38e-6,
-        "read": 35e-6,
-        "input wait": 13e-6,
-        "decode": 12e-6,
-    }  # computing and saving could hide it
-    assert list(found["verdict"]["remedies_s"].items()) == [(name, pytest.approx(it)) for name, it in saved.items()]
-    assert main(["trace", str(path)]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["all", "steps", "0.000100", "100.0", "%"] in rows
-    assert ["read", "0.0000350", "35.0", "%", *["0.0000350"] * 4] in rows
-    assert ["unaccounted", "0.00000200", "2.0", "%"] in rows
-
-
 @pytest.mark.parametrize(
     ("iterator", "in_use"),
     [
@@ -158,49 +134,9 @@ def test_prefetching_is_no_remedy_where_it_is_in_use(iterator, in_use, tmp_path,
     assert (of_record["remedies_s"]["prefetch"] == 0) is in_use
 
 
-def test_a_window_is_said_not_to_be_the_training(tmp_path, capsys):
-    steps = [("train", 100 * at, 100 * at + 90, at + 5) for at in range(3)]
-    path = written(tmp_path / "a.xplane.pb", [("python", [*steps, ("campaign compute", 10, 20)])])
-
-    assert main(["trace", str(path)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "the trace covers 0.000290 s, steps 5 to 7, and not the whole training" in told
-
-
 def test_a_snapshot_behind_the_step_costs_it_nothing():
     lines = [("python", STEP[:3]), ("tf_data/1", POOL), ("saver", [("campaign checkpoint", 0, 60)])]
     found = category_times(spaces.traced(lines))
 
     assert found.spent["checkpoint"].tolist() == [0]
     assert found.union["checkpoint"].tolist() == [60_000]
-
-
-def test_what_no_rule_names_is_counted_and_shown_as_other(tmp_path, capsys):
-    path = written(tmp_path / "a.xplane.pb", [("python", [*STEP, ("a/Thing:Unheard", 98, 100)])])
-
-    assert main(["trace", str(path)]) == 0
-    shown = capsys.readouterr().out
-    assert "uncategorised, counted as other: 1 events" in shown
-    assert "a/Thing:Unheard (1)" in shown
-
-
-def test_without_marked_steps_all_of_it_is_one_and_says_so(tmp_path, capsys):
-    path = written(tmp_path / "a.xplane.pb", [("pool", POOL)])
-
-    assert main(["trace", str(path)]) == 0
-    assert "no step is marked" in capsys.readouterr().err
-
-
-def test_the_trace_for_perfetto_has_each_event_with_its_category(tmp_path):
-    path, out = written(tmp_path / "a.xplane.pb", [("python", STEP), ("tf_data/1", POOL)]), tmp_path / "out.json"
-    before = path.read_bytes()
-
-    assert (main(["trace", str(path), "--chrome", str(path)]), path.read_bytes()) == (2, before)
-    assert main(["trace", str(path), str(path), "--chrome", str(out)]) == 0
-    events = [each for each in json.loads(out.read_text())["traceEvents"] if each["ph"] == "X"]
-    reads = [each for each in events if each["name"] == "ReadFile:ReadFile"]
-    assert [(each["pid"], each["ts"], each["dur"], each["cat"]) for each in reads] == [
-        (0, 5, 35, "read"),
-        (1, 5, 35, "read"),
-    ]
-    assert sum(each["cat"] == "step" for each in events) == 2

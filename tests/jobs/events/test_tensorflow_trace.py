@@ -5,14 +5,8 @@ import json
 import pytest
 
 from analysis.__main__ import main
-from jobs.events import step_times, tensorflow_trace
-from jobs.events.table import EventsError
 from jobs.observe.profilers import TensorFlowObserver
-from tests.jobs.events.spaces import space, table, traced
 from tests.jobs.jobs_factory import check, make_request
-
-STEP = [("campaign step", 0, 100, 1), ("campaign input", 0, 60), ("campaign compute", 60, 90)]
-POOL = [("ReadFile:ReadFile", 5, 40), ("DecodeJpeg:DecodeJpeg", 40, 50), ("ExecutorState::Process", 0, 90)]
 
 
 def profiled(template, request, asked, held):
@@ -68,34 +62,3 @@ def test_a_run_that_is_to_be_compared_has_no_profiler():
     settings = {"profile": {"posix": "none", "tensorflow": "all"}}
 
     assert TensorFlowObserver({"settings": settings, "tensorflow": None}, None).metrics() == {}
-
-
-def test_the_table_has_times_of_the_clock_and_no_frames(tmp_path):
-    read = tensorflow_trace.read_trace(table(tmp_path / "a.npz", [("python", STEP), ("tf_data/1", POOL)]))
-
-    assert read.events["start"].tolist() == [10**18 + each * 1000 for each in (0, 60, 5, 40)]
-    names = [read.events.words["name"][op] for op in read.events["name"]]
-    assert names[2:] == ["ReadFile:ReadFile", "DecodeJpeg:DecodeJpeg"]
-    assert (read.steps.number.tolist(), step_times.record_metrics(read)["waited_s"]) == ([1], 60e-6)
-    assert step_times.record_metrics(traced([("python", STEP), ("tf_data/1", POOL)])) == step_times.record_metrics(read)
-
-
-def test_a_damaged_table_is_refused(tmp_path, capsys):
-    path = table(tmp_path / "tensorflow-1.npz", [("python", STEP), ("tf_data/1", POOL)])
-    whole = path.read_bytes()
-    odd = traced([("python", STEP)])
-    odd.events.columns["name"] = odd.events["name"] + 1000
-    tensorflow_trace.write_table(path, odd)
-
-    assert main(["trace", str(path)]) == 2
-    for cut in range(0, len(whole), 200):
-        path.write_bytes(whole[:cut])
-        assert main(["trace", str(path)]) == 2
-    assert "it is damaged" in capsys.readouterr().err
-
-
-def test_a_trace_that_tensorflow_could_not_write_whole_is_refused(tmp_path):
-    (tmp_path / "vm.xplane.pb").write_bytes(space([("python", STEP)]).SerializeToString()[:-5])
-
-    with pytest.raises(EventsError, match="cut off"):
-        tensorflow_trace.read_trace(tmp_path / "vm.xplane.pb")

@@ -1,11 +1,8 @@
 """The time log as a script has it: threads, forks, full disks, a process that is killed; read by the analysis."""
 
-import base64
 import errno
 import itertools
-import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -55,18 +52,6 @@ def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
 def _ended(path):
     with TimeLog(path) as log:
         return log
-
-
-def test_the_clock_of_the_day_is_read_at_the_moment_that_was_least_interrupted(tmp_path, monkeypatch):
-    first = [0, 90, 100, 120, 200, 250, 300, 340, 400, 480]  # five tries: before and after
-    clock = itertools.chain(first, itertools.count(1000))
-    monkeypatch.setattr(time_log, "monotonic_ns", lambda: next(clock))
-    monkeypatch.setattr(time_log.time, "time_ns", itertools.count(7000).__next__)
-    with TimeLog(tmp_path / "log"):
-        pass
-
-    head = json.loads((tmp_path / "log").read_text().splitlines()[0])
-    assert (head["started_ns"], head["realtime_ns"]) == (110, 7001)
 
 
 @pytest.mark.parametrize(
@@ -156,55 +141,6 @@ def test_a_full_disk_loses_nothing_once_there_is_room_again(tmp_path, monkeypatc
     assert table(tmp_path / "log") == [("read", "a", 3, "none", -1, -1)]
 
 
-def test_what_piled_up_is_written_in_lines_that_can_be_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(time_log, "_BLOCK", 3)
-    monkeypatch.setattr(time_log, "_NAMES", 2)
-    with TimeLog(tmp_path / "log") as log:
-        events = [log.event("read", str(number), at=log.place("train", number)) for number in range(7)]
-        for event in events:
-            with event:
-                pass
-
-    blocks = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()[1:-1]]
-    assert max(len(block["places"]) for block in blocks) == 3
-    assert max(len(block["files"]) for block in blocks) == 2
-    assert max(len(base64.b64decode(block["events"])) for block in blocks) == 3 * 41
-    assert table(tmp_path / "log") == [("read", str(number), -1, "train", number, -1) for number in range(7)]
-
-
-def test_a_signal_handler_that_interrupts_a_write_neither_waits_nor_spoils_it(tmp_path, monkeypatch):
-    real = os.write
-
-    def interrupted(descriptor, data):
-        monkeypatch.setattr(time_log.os, "write", real)
-        signal.raise_signal(signal.SIGUSR1)
-        return real(descriptor, data)
-
-    def handler(*_):
-        log.at("validation", 0)
-        with log.event("checkpoint", "c"):
-            pass
-        log.flush()
-        log.close()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with TimeLog(tmp_path / "log") as log:
-            with log.event("read", "a"):
-                pass
-            monkeypatch.setattr(time_log.os, "write", interrupted)
-            log.flush()
-            with log.event("load", "b"):
-                pass
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-    assert table(tmp_path / "log") == [
-        ("read", "a", -1, "none", -1, -1), ("checkpoint", "c", -1, "validation", 0, -1),
-        ("load", "b", -1, "validation", 0, -1),
-    ]  # fmt: skip
-
-
 def test_a_block_that_fails_fails_by_its_own_error(tmp_path):
     with TimeLog(tmp_path / "log") as log, pytest.raises(ZeroDivisionError), log.event("read", size_bytes=0.5):
         _ = 1 / 0
@@ -212,14 +148,6 @@ def test_a_block_that_fails_fails_by_its_own_error(tmp_path):
         _ = 1 / 0
 
     assert table(tmp_path / "log") == [("read", None, -1, "none", -1, -1)]
-
-
-def test_a_log_that_cannot_be_begun_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(time_log.os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-
-    with pytest.raises(OSError, match="full"):
-        TimeLog(tmp_path / "log")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_forked_child_cannot_write_into_its_parents_log(tmp_path):

@@ -1,14 +1,12 @@
 """The reader of traces, against protobuf, and against files that are no traces."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.__main__ import main
 from jobs.events import tensorflow_trace, xplane
 from jobs.events.table import EventsError
-from tests.jobs.events.spaces import messages, space, table, traced, written
+from tests.jobs.events.spaces import messages, space, traced
 
 NUMBERS = st.integers(0, 1 << 61)
 STATS = st.lists(
@@ -71,14 +69,6 @@ def test_what_protobuf_writes_is_read_as_protobuf_reads_it(planes):
     assert list(found(xplane.read_space(space.SerializeToString()))) == list(expected(space))
 
 
-def test_events_beyond_what_is_read_are_counted_and_end_with_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(xplane, "MOST_EVENTS", 3)
-    path = written(tmp_path / "a.xplane.pb", [("python", [("ReadFile:ReadFile", 0, 1)] * 5)])
-
-    assert main(["trace", str(path)]) == 1
-    assert "2 events beyond the limit are left out" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -123,25 +113,6 @@ def test_what_began_or_lasted_beyond_all_time_is_refused(tmp_path, of, late):
         tensorflow_trace.read_trace(path)
 
 
-@pytest.mark.parametrize(
-    ("array", "name", "value"),
-    [("events", "line", 9), ("events", "op", 9), ("events", "start", -1), ("events", "duration", -1),
-     ("steps", "start", -1), ("steps", "end", 0), ("steps", "end", 1 << 62), ("events", "start", 1 << 61)],
-)  # fmt: skip
-def test_a_table_of_which_one_row_cannot_be_is_refused(tmp_path, array, name, value):
-    marks = [("campaign step", 10, 50, 1), ("campaign step", 60, 90, 2)]
-    table(tmp_path / "t.npz", [("python", [*marks, ("a:ReadFile", 20, 30), ("b:Map", 60, 70)])])
-    with np.load(tmp_path / "t.npz") as found:
-        arrays = {key: it.copy() for key, it in found.items()}
-    assert len(tensorflow_trace.read_trace(tmp_path / "t.npz").steps.number) == 2
-    arrays[array] = arrays[array].astype([(each, "<i8") for each in arrays[array].dtype.names])
-    arrays[array][name][0] = value
-    np.savez(tmp_path / "t.npz", **arrays)
-
-    with pytest.raises(EventsError, match="it is damaged"):
-        tensorflow_trace.read_trace(tmp_path / "t.npz")
-
-
 def test_a_number_that_comes_again_on_a_thread_is_another_step():
     epochs = [("train", 100 * at, 100 * at + 90, at % 3) for at in range(6)]
     beside = [("save", 100 * at + 80, 100 * at + 95, at % 3) for at in range(6)]
@@ -150,12 +121,3 @@ def test_a_number_that_comes_again_on_a_thread_is_another_step():
 
     assert found.number.tolist() == [0, 1, 2, 0, 1, 2]
     assert (found.end - found.start).tolist() == [95_000] * 6
-
-
-def test_a_huge_file_is_refused_without_being_read(tmp_path, capsys):
-    path = tmp_path / "a.xplane.pb"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-
-    assert main(["trace", str(path)]) == 2
-    assert "has more than 536870912 bytes" in capsys.readouterr().err

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import threading
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
-from jobs.data import make, specs
-from jobs.errors import DatasetError, ObjectStoreError
-from jobs.objects import address, faults, run_objects
+from jobs.errors import ObjectStoreError
+from jobs.objects import address
 from jobs.objects import client as client_module
-from jobs.objects.client import BucketSpace, Client, DataError
+from jobs.objects.client import Client, DataError
 from jobs.objects.run_objects import ReadAhead
-from jobs.store.bucket import Bucket
-from jobs.store.folder import Folder
-from jobs.store.store import error_if_too_large
 from tests.jobs.objects.conftest import CREDENTIALS, SECRET
 from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED, FakeStore
 
@@ -101,14 +94,6 @@ def test_a_key_that_the_client_cannot_read_is_named_at_once(store, client):
     assert client.counts.retries == 0
 
 
-def test_below_no_folder_an_object_of_a_run_has_no_slash_before_it(store):
-    storage = {**store.storage, "prefix": "photos"}
-    listed = SimpleNamespace(files=[("07.jpg", 1007, 0)], objects=None)
-
-    with run_objects.objects_of_dataset(storage, "s3://bucket/photos/", listed, None, 1) as opened:
-        assert bytes(opened.take("07.jpg")) == store.objects[KEY]
-
-
 def test_a_store_that_is_gone_fails_the_client_after_its_retries_and_then_at_once(store, pauses):
     store.close()
     client = Client({**store.storage, "retries": 7, "backoff_s": 0.3})
@@ -119,49 +104,6 @@ def test_a_store_that_is_gone_fails_the_client_after_its_retries_and_then_at_onc
 
     assert client.counts.errors == {"refused": 8}
     assert pauses == [0.1, 0.2, *[0.3] * 5]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that goes by what is waited for between requests; returns it, with the pauses."""
-    pauses = []
-    time_of = SimpleNamespace(perf_counter=lambda: sum(pauses), pauses=pauses)
-    monkeypatch.setattr(client_module, "time", time_of)
-    monkeypatch.setattr("jobs.system.clock.wait", pauses.append)
-    return time_of
-
-
-@pytest.mark.parametrize("retries", [0, 2, 1000])
-def test_where_nobody_has_ever_answered_it_is_said_in_three_seconds_with_the_address(store, clock, retries):
-    store.close()
-
-    with pytest.raises(ObjectStoreError, match=r"no answer \(refused\)") as caught:
-        Client({**store.storage, "retries": retries, "backoff_s": 1.0}).get(KEY)
-
-    assert clock.pauses == [0.1, 0.2, 0.4, 0.8, 1.0][:retries]
-    assert "no server listens there" in caught.value.hint
-
-
-def test_a_store_that_answered_once_is_waited_for_as_the_keys_say(store, clock):
-    client = Client({**store.storage, "retries": 9, "backoff_s": 1.0})
-    assert bytes(client.get(KEY)) == store.objects[KEY]
-    store.script = ["close"]  # of the connection that is open
-    store.close()
-
-    with pytest.raises(ObjectStoreError, match=r"no answer \(refused\) after 10 requests") as caught:
-        client.get(KEY)
-
-    assert len(clock.pauses) == 9
-    assert "no server listens" not in caught.value.hint
-
-
-def test_a_host_that_has_no_address_is_said_in_three_seconds(store, clock, monkeypatch):
-    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ObjectStoreError, match=r"no answer \(no such host\)") as caught:
-        Client({**store.storage, "endpoint": "http://nowhere.invalid", "retries": 1000, "backoff_s": 1.0}).get(KEY)
-
-    assert "the name of the host has no IP address" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -275,34 +217,6 @@ def test_ahead_keeps_so_many_requests_in_flight_and_gives_each_object_to_whom_as
     assert ahead.take("not among them") is None
 
 
-def test_whoever_waits_for_an_object_when_ahead_ends_or_asks_later_gets_an_error():
-    under_way, cancelled = threading.Event(), threading.Event()
-
-    async def never(*_):
-        under_way.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    wanted = [(str(number), client_module.StoredObject(str(number), 1)) for number in range(9)]
-    ahead = ReadAhead(SimpleNamespace(get_async=never), wanted, 1)
-    with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(ahead.take, name) for name in ("0", "1", "8")]
-        assert under_way.wait(30)
-        ahead.close()
-        errors = [each.exception(30) for each in waiting]
-
-    assert cancelled.is_set()
-    assert [type(error) for error in errors] == [CancelledError] * 3
-    with pytest.raises(CancelledError):
-        ahead.take("5")
-    unbegun = ReadAhead(SimpleNamespace(get_async=never), wanted, 1)
-    unbegun.close()
-    with pytest.raises(CancelledError):
-        unbegun.take("0")
-
-
 def test_an_error_of_ahead_comes_to_whom_asks_for_the_object(store):
     client = Client(store.storage)
     wanted = [(each.key, each) for each in client.list_objects("photos")]
@@ -370,101 +284,3 @@ def test_a_large_object_is_one_request(store, tmp_path):
     assert client.put("bytes", content) == store.etag("bytes")
     assert client.put("file", tmp_path / "large") == store.etag("file")
     assert store.objects["file"] == store.objects["bytes"] == content
-
-
-def test_a_put_may_take_its_time_limit_for_each_part_of_its_size(store, monkeypatch):
-    monkeypatch.setattr(client_module, "PART_BYTES", 1000)
-    store.delay_s = 1.0
-    client = Client({**store.storage, "timeout_s": 0.5, "retries": 0})
-
-    client.put("large", bytes(7001))
-    with pytest.raises(ObjectStoreError, match="timeout"):
-        client.put("small", bytes(1000))
-
-
-def test_what_is_more_than_one_request_takes_is_refused_before_anything_is_sent(store, monkeypatch):
-    monkeypatch.setattr(client_module, "MOST_PUT_BYTES", 1000)
-    client = Client(store.storage)
-
-    client.put("most", bytes(1000))
-    with pytest.raises(ObjectStoreError, match=r"s3://bucket/more would have 1,001 bytes, and one .* at most 1,000"):
-        client.put("more", bytes(1001))
-    assert (client.put("again", b"1"), "more" in store.objects) == (store.etag("again"), False)
-
-
-USED, MOST = "X-RGW-Bytes-Used", "X-RGW-Quota-Bucket-Size"
-LARGE = {"files": 100, "median_bytes": 1_000_000, "sigma": 0.0, "width": 2000, "height": 1500, "classes": 1, "seed": 1}
-
-
-@pytest.mark.parametrize(
-    ("headers", "room"),
-    [
-        ({USED: "600", MOST: "1000"}, BucketSpace(600, 1000)),
-        ({USED: "600", MOST: "-1"}, BucketSpace(600, None)),  # no quota
-        ({USED: "600"}, BucketSpace(600, None)),
-        ({MOST: "1000"}, None),
-        ({USED: "much", MOST: "1000"}, None),
-        ({}, None),  # not Ceph
-    ],
-)
-def test_a_bucket_has_the_room_that_its_store_tells(store, headers, room):
-    store.room = headers
-
-    assert Client(store.storage).bucket_space() == room
-
-
-def test_of_a_store_that_does_not_answer_no_room_is_known(store):
-    client = Client(store.storage)
-    store.close()
-
-    assert client.bucket_space() is None
-    assert error_if_too_large(Bucket(store.storage, "s3://bucket"), 1 << 60) == ""
-
-
-@pytest.mark.parametrize(("used", "nearly"), [(899, False), (900, False), (901, True)])
-def test_a_bucket_is_nearly_full_from_nine_tenths_of_its_room_on(used, nearly):
-    assert BucketSpace(used, 1000).is_nearly_full is nearly
-    assert not BucketSpace(used, None).is_nearly_full
-    words = "3.4 of 5.1 GB used", "3.4 GB used"
-    assert (str(BucketSpace(3_440_000_000, 5_060_000_000)), str(BucketSpace(3_440_000_000, None))) == words
-
-
-def test_a_place_lacks_the_room_for_what_is_more_than_is_free(store, tmp_path, monkeypatch):
-    store.room = {USED: "600", MOST: "1600"}
-    monkeypatch.setattr("jobs.system.files.free_bytes", lambda _: 1000)
-
-    for place in (Folder(tmp_path), Bucket(store.storage, "s3://bucket")):
-        assert [bool(error_if_too_large(place, size)) for size in (999, 1000, 1001)] == [False, False, True]
-
-
-def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
-    store.room = {USED: "0", MOST: "50000000"}
-    before = dict(store.objects)
-    spec = specs.dataset_spec(LARGE)
-    bucket = Bucket({**store.storage, "prefix": "datasets/large"}, "s3://bucket/datasets/large")
-
-    with pytest.raises(DatasetError, match=r"needs 1\d\d MB more, and has 50 MB free") as caught:
-        make.make_dataset(bucket, spec, name="large", processes=1)
-    assert Bucket.at(f"{store.storage['endpoint']}/bucket/p").free_bytes() == 50_000_000
-
-    assert "s3_size_gb" in caught.value.hint
-    assert {key for key in store.objects.keys() - before.keys() if key.endswith(".jpg")} == set()
-
-
-@pytest.mark.parametrize(("retries", "puts"), [(60, 3), (1, 2)])
-def test_a_store_that_answers_reads_and_no_writes_is_said_to_be_full_after_three_of_them(store, retries, puts):
-    store.hangs = ("PUT",)
-    client = Client({**store.storage, "timeout_s": 0.2, "retries": retries})
-
-    with pytest.raises(ObjectStoreError, match=faults.STORE_IS_FULL[0]):
-        client.put("one", b"1")
-
-    assert client.counts.errors == {"timeout": puts}
-
-
-def test_a_store_that_answers_nothing_is_asked_on(store):
-    store.hangs = ("PUT", "HEAD")
-    client = Client({**store.storage, "timeout_s": 0.2, "retries": 4})
-
-    with pytest.raises(ObjectStoreError, match=r"gives no answer \(timeout\) after 5 requests"):
-        client.put("one", b"1")

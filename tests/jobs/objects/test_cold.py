@@ -46,12 +46,6 @@ def test_the_least_of_what_counts_the_bytes_decides(run, passed):
     assert check["observed"] is None or (check["observed"] <= check["limit"]) is passed
 
 
-def test_a_proof_that_lacks_the_servers_account_says_so():
-    message = cold_at_server(run_of(device=101 * MB, store=HIDDEN), Limits())["message"]
-
-    assert "only root may see what ceph-osd itself read" in message
-
-
 @pytest.mark.parametrize(("served_here", "passed"), [(True, None), (False, True)])
 def test_snapshots_that_are_read_back_from_servers_of_this_machine_leave_nothing_proved(served_here, passed):
     run = {**run_of(device=900 * MB, store=900 * MB), "targets": [{"role": "fast"}, {"served_here": served_here}]}

@@ -1,23 +1,15 @@
 """A run on objects: the same images as from files, and nothing that went wrong is left out."""
 
 import json
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from unittest.mock import Mock
 
-import psutil
 import pytest
 
 from jobs.benchmarks import baseline
-from jobs.checkpoints import run_snapshots as checkpoints
 from jobs.data import manifest
 from jobs.errors import EngineError
-from jobs.objects import servers
 from jobs.objects.client import Client
-from jobs.store.bucket import Bucket
-from jobs.store.folder import Folder
 from tests.jobs.jobs_factory import check, make_request
 from tests.jobs.objects.conftest import CREDENTIALS
 from tests.jobs.objects.fake_store import BUSY, DENIED
@@ -139,73 +131,6 @@ def test_a_store_that_refuses_ends_the_run_with_its_word(request_of, store, temp
     assert run["status"] == "failed"
     assert "access denied" in run["end"]["words"]
     assert len(store.gets) <= 4  # what was under way
-
-
-def test_servers_that_are_not_ceph_or_elsewhere_are_none_and_a_name_is_resolved_once(monkeypatch):
-    asked, resolve = [], servers.socket.getaddrinfo
-    monkeypatch.setattr(servers.socket, "getaddrinfo", lambda *host: asked.append(host[0]) or resolve(*host))
-    assert [servers.processes_of(f"http://localhost:{port}") for port in (8, 9)] == [[], []]
-    assert asked.count("localhost") <= 1
-    assert servers.processes_of("http://127.0.0.1:9") == []
-    assert servers.processes_of("https://192.0.2.1") == []
-
-
-@pytest.fixture
-def gateway(tmp_path):
-    """The port of a process that has a gateway's name and listens."""
-    program = tmp_path / "radosgw"
-    program.write_text(
-        f"#!{sys.executable}\nimport socket\nheard = socket.create_server(('127.0.0.1', 0))\n"
-        "print(heard.getsockname()[1], flush=True)\nheard.accept()\n"
-    )
-    program.chmod(0o700)
-    with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as process:
-        yield int(process.stdout.readline())
-        process.kill()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "two.example", "192.0.2.1"])
-def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(host, gateway, monkeypatch, tmp_path):
-    two, resolve = [(0, 0, 0, "", (each, 0)) for each in ("192.0.2.1", "127.0.0.1")], servers.socket.getaddrinfo
-    found = lambda name, *more: two if name == "two.example" else resolve(name, *more)  # noqa: E731
-    monkeypatch.setattr(servers.socket, "getaddrinfo", found)
-    monkeypatch.setattr(checkpoints, "_new_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
-    settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
-    made = checkpoints.RunSnapshots(
-        settings, [Folder(tmp_path), Bucket.at(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0
-    )
-
-    _, slow = made.metrics()["targets"]
-
-    assert slow["served_here"] is (host != "192.0.2.1")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "used"),
-    [
-        ({1: ("a", 2.0, None)}, {1: ("a", 2.5, None)}, (1, 0.5, None)),
-        ({1: ("a", 2.0, None)}, {1: ("a", 2.5, 7)}, (1, 0.5, None)),
-        ({2: ("a", 1.0, 100)}, {2: ("a", 1.5, 300), 3: ("a", 0.25, 50)}, (2, 0.75, 250)),
-        ({2: ("a", 1.0, 0)}, {2: ("a", 1.5, 0)}, (1, 0.5, 0)),
-        ({2: ("a", 1.0, 5), 4: ("a", 1.0, 7)}, {2: ("a", 1.5, 6)}, (1, 0.5, 1)),
-    ],
-)
-def test_what_servers_used_is_the_difference_by_name_and_none_where_it_is_hidden(before, after, used):
-    other = {9: ("b", 4.0, 3)}
-
-    found = servers.usage_between({**other, **before}, {9: ("b", 4.5, 14), **after})
-
-    names = ("processes", "cpu_s", "read_bytes")
-    assert found == {"a": dict(zip(names, used, strict=True)), "b": dict(zip(names, (1, 0.5, 11), strict=True))}
-
-
-def test_what_a_process_has_used_is_what_the_kernel_says_of_it():
-    me = psutil.Process()
-
-    ((pid, (name, cpu_s, _)),) = servers.usage_of([me]).items()
-
-    assert (pid, name) == (me.pid, me.name())
-    assert 0 < cpu_s <= sum(me.cpu_times()[:2])
 
 
 def test_a_thread_of_a_pipeline_keeps_its_state_in_the_interpreter_between_two_calls(job):

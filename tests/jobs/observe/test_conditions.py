@@ -14,27 +14,6 @@ from tests.jobs.jobs_factory import ROOT
 # ruff: noqa: SLF001 - the parts are tested one by one
 
 
-@pytest.fixture
-def bare(monkeypatch):
-    """Take away every source that may be missing on another machine."""
-    monkeypatch.setattr(conditions, "Path", lambda *_: _Missing())
-    monkeypatch.setattr(conditions, "device_of", lambda _: None)
-    monkeypatch.setattr(conditions.platform, "node", lambda: "")
-    monkeypatch.setattr(conditions.os, "cpu_count", lambda: None)
-    monkeypatch.setattr(conditions, "_PACKAGES", ("no-such-package-of-ours",))
-    monkeypatch.setenv("PATH", "/nowhere")
-
-
-class _Missing:
-    parent = "/nowhere"
-
-    def resolve(self):
-        return self
-
-    def read_text(self, **_):
-        raise FileNotFoundError
-
-
 def git(folder, *words):
     command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", str(folder), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -56,15 +35,6 @@ def test_facts_are_those_that_other_programs_tell(tmp_path):
         assert facts["git"]["commit"] == git(ROOT, "rev-parse", "HEAD")
 
 
-def test_what_cannot_be_had_is_named_unknown(bare, tmp_path):
-    facts = conditions.describe_node(tmp_path)
-
-    unknown = {key for key, value in facts.items() if value == "unknown"}
-    assert unknown == {"host", "cpu", "cores", "device", "boot_id"}
-    assert facts["versions"] == {"no-such-package-of-ours": "unknown"}
-    assert facts["git"] == {"commit": "unknown", "dirty": "unknown"}
-
-
 def test_only_named_variables_of_slurm_are_recorded(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         monkeypatch.delenv(name)
@@ -76,22 +46,6 @@ def test_only_named_variables_of_slurm_are_recorded(tmp_path, monkeypatch):
 
     assert facts["slurm"] == {"SLURM_JOB_ID": "4711"}
     assert "secret" not in json.dumps(facts)
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        (
-            "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon: the one\nmodel name\t: another\n",
-            "Xeon: the one",
-        ),
-        ("processor\t: 0\nCPU implementer\t: 0x41", "unknown"),
-    ],
-)
-def test_the_cpu_is_named_as_the_kernel_names_it(monkeypatch, text, name):
-    monkeypatch.setattr(conditions, "_read_file", lambda path: text if path == "/proc/cpuinfo" else "unknown")
-
-    assert conditions._cpu_model() == name
 
 
 @pytest.fixture

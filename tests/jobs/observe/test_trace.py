@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from jobs.observe import trace
 from jobs.observe.trace import SystemTrace
-from jobs.system import page_cache, traffic
-from jobs.system.device import Device, Mount, device_of
+from jobs.system import page_cache
+from jobs.system.device import device_of
 from tests.jobs.jobs_factory import fetched
 from tests.lies import setup
 
@@ -29,7 +29,6 @@ GROUPS = {
     "memory usage": ["rss", "cach", "dirty", "wback"],
 }
 HOURS = 10_000.0
-CAFE = os.fsdecode(b"/caf\xe9")
 
 
 class HandClock:
@@ -211,38 +210,6 @@ def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
 
 
 @pytest.mark.parametrize(
-    ("takes_s", "expected"),
-    [
-        (0.04, [*(0.1 * tick for tick in range(10)), 1.04]),
-        (0.22, [0, 0.3, 0.6, 0.9, 1.12]),  # a late one takes the place of those it missed
-    ],
-)
-def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch, clock, takes_s, expected):
-    take = trace._process_bytes
-
-    def slow():
-        clock.at_s += takes_s
-        return take()
-
-    monkeypatch.setattr(trace, "_process_bytes", slow)
-
-    _, rows = run(interval_s=0.1, seconds=1.0 - takes_s)
-
-    assert elapsed(rows) == pytest.approx(expected)
-
-
-def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run, clock):
-    def hold():
-        clock.go(0.0)  # the thread comes to wait for its first sample
-        clock.at_s = 0.75
-
-    found, rows = run(hold, interval_s=0.1, seconds=0.0)
-
-    assert found["late_s"] == pytest.approx(0.65)
-    assert elapsed(rows)[1] == 0.75
-
-
-@pytest.mark.parametrize(
     ("seconds", "expected"),
     [
         (0.05, [0, 0.05]),  # a run shorter than the interval has its beginning and its end
@@ -266,12 +233,6 @@ def test_the_tail_is_marked_and_as_long_as_asked_and_what_was_written_is_told_wi
     told = {"file": "trace.csv", "error": None, "interval_s": 0.1, "tail_s": 0.35, "samples": len(rows)}
     assert found.items() >= told.items()
     assert found["cpu_s"] > 0
-
-
-def test_the_tail_ends_by_itself_however_late_it_is_asked_for(run, clock):
-    _, rows = run(interval_s=0.1, seconds=0.1, tail_s=0.2, after=lambda: clock.go(0.8))
-
-    assert elapsed(rows)[-1] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("tail_s", [0.0, 0.2])
@@ -322,19 +283,6 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
     assert 8 * MIB <= total(rows, f"dsk/{under} read") * 1.01 <= read_under * 1.02  # others read from it, too
 
 
-def test_what_is_written_to_a_loop_device_is_known_to_be_counted_by_the_device_of_its_file_too(disk, staged):
-    _, point = staged(setup.disk, disk / "image", disk / "point")
-
-    assert traffic.WrittenBytes(point).below[0] == traffic.WrittenBytes(disk).source
-    assert traffic.WrittenBytes(None).below == []
-    written = traffic.WrittenBytes(point)
-    assert written.bytes is None
-    (point / "file").write_bytes(bytes(8 * MIB))
-    page_cache.sync_file_system(point)
-    written.stop()
-    assert written.bytes == pytest.approx(8 * MIB, rel=0.1)
-
-
 def test_the_file_is_in_the_style_of_dstat(run, tmp_path):
     run()
 
@@ -371,72 +319,6 @@ def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on
     assert "" not in cells[1:3]
     assert set(cells[3:]) == {""}
     assert total(rows[:3], "process read") == pytest.approx(2000, rel=0.01)
-
-
-@pytest.mark.parametrize("error", [OSError("no"), ValueError("no"), KeyError("no")])
-def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error):
-    def fails():
-        raise error
-
-    monkeypatch.setattr(trace, "_io_pressure_us", fails)
-
-    found, rows = run()
-
-    assert found["sources"]["io pressure"].startswith("not readable: ")
-    assert {row["io pressure some"] + row["io pressure full"] for row in rows} == {""}
-
-
-@pytest.mark.parametrize(
-    ("mount", "name"),
-    [
-        (Mount("/scratch", "10.0.0.1@o2ib:/no_such", "lustre", "rw"), "llite/no_such"),
-        (Mount(CAFE, "server:/x", "nfs", "rw"), f"nfs{CAFE}"),
-    ],
-    ids=["Lustre", "NFS, of a name that is no UTF-8"],
-)
-def test_a_client_without_statistics_is_not_readable_and_no_failure(run, tmp_path, monkeypatch, mount, name):
-    monkeypatch.setattr(traffic, "mount_of", lambda path: mount)
-    monkeypatch.setattr(traffic, "devices_behind", lambda path: [])
-
-    found, rows = run(paths=[tmp_path])
-
-    assert found["error"] is None
-    assert found["sources"][name].startswith("not readable: ")
-    assert {row[f"{name.encode(errors='replace').decode()} read"] for row in rows} == {""}
-
-
-def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypatch):
-    mounts = {
-        tmp_path / "a": Mount("/scratch", "10.0.0.1@o2ib:/scratch", "lustre", "rw"),
-        tmp_path / "b": Mount("/home", "server:/export/home", "nfs4", "rw"),
-    }
-    counts = iter(range(0, 10**9, MIB))
-    monkeypatch.setattr(traffic, "mount_of", mounts.get)
-    monkeypatch.setattr(traffic, "devices_behind", lambda path: [])
-    for client in ("Lustre", "Nfs"):
-        monkeypatch.setattr(f"jobs.system.traffic.{client}.traffic", lambda self: (next(counts), 0))
-
-    found, rows = run(paths=mounts)
-
-    assert [found["sources"][name] for name in ("llite/scratch", "nfs/home")] == ["ok", "ok"]
-    assert total(rows, "llite/scratch read") == pytest.approx(2 * MIB, rel=0.01)  # the two take turns with the counter
-    assert total(rows, "nfs/home read") == pytest.approx(2 * MIB, rel=0.01)
-
-
-def test_the_model_of_an_emulated_storage_is_traced_with_its_queue(run, tmp_path, monkeypatch):
-    said = iter({"reads": 10 * n, "writes": 5 * n, "queue_s": 0.4 * n, "busy_s": 0.1 * n} for n in range(99))
-    monkeypatch.setattr(traffic, "devices_behind", lambda path: [Device("loop7")])
-    monkeypatch.setattr(trace, "model_behind", lambda path: Path("/bed/hdd.model"))
-    monkeypatch.setattr(trace, "ask_server", lambda model: next(said))
-    monkeypatch.setattr(Device, "traffic", lambda self: (0, 0))
-
-    found, rows = run(paths=[tmp_path])
-
-    assert found["sources"]["model/hdd"] == "ok"
-    steps = len(rows) - 1
-    assert total(rows, "model/hdd req") == pytest.approx(15 * steps, rel=0.01)
-    assert total(rows, "model/hdd depth") == pytest.approx(0.4 * steps, rel=0.01)
-    assert total(rows, "model/hdd busy") == pytest.approx(100 * 0.1 * steps, rel=0.01)
 
 
 def test_paths_of_which_nothing_can_be_told_are_named(run, tmp_path):

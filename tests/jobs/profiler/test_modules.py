@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.profiler import Profile
-from tests.jobs.profiler.test_beside import built, python
+from tests.jobs.profiler.test_beside import built
 from tests.jobs.profiler.test_exact import calls
 
 LOADED = "int caller(void) { return 7; }\n"
@@ -33,22 +33,6 @@ def test_what_is_loaded_in_a_window_is_hooked_and_finds_its_libraries(data, tmp_
         assert loader.found(), "the caller's RUNPATH was not searched"
 
     assert calls(watched) == {"open": 1, "read": 1, "close": 1}
-
-
-UNLOADED = """
-import _ctypes, ctypes, sys
-from jobs.profiler import attach, detach
-library = ctypes.CDLL(sys.argv[1])
-before = attach()
-_ctypes.dlclose(library._handle)
-assert sys.argv[1] not in open("/proc/self/maps").read()
-assert attach() < before and attach() < before
-detach()
-"""
-
-
-def test_a_library_that_was_unloaded_is_left_alone(tmp_path):
-    python(UNLOADED, built(tmp_path, "loader", LOADER))
 
 
 FORGETS = """#define _GNU_SOURCE

@@ -1,14 +1,8 @@
 """Profiles as files, and what is said of them; Darshan logs: ours as PyDarshan reads them, and those of others."""
 
-import json
-import os
-import subprocess
-import sys
 import warnings
 import zipfile
-import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,79 +11,11 @@ from analysis.cli.profile import main
 from jobs.events import posix_window
 from jobs.events.posix_window import COUNTERS, EVENT, MODES, OPERATIONS, Window
 from jobs.events.table import EventsError
-from jobs.profiler import Profile, ProfilerError, report, saved_profiles
+from jobs.profiler import Profile, report, saved_profiles
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyDarshan's own, of what it draws with
     darshan = pytest.importorskip("darshan")
-EXAMPLES = Path(darshan.__file__).parent / "tests" / "input"
-
-
-@pytest.fixture
-def written(tmp_path):
-    """Return a function that profiles reads and writes and writes a log: the profile and the log."""
-
-    def made(mode):
-        folder = tmp_path / "data"
-        folder.mkdir()
-        with Profile(mode=mode, only=[folder]) as profile:
-            (folder / "a").write_bytes(bytes(70_000))
-            (folder / "a").read_bytes()
-            with (folder / "a").open("r+b", buffering=0) as file:
-                file.seek(5)
-                file.write(bytes(30))
-            np.save(folder / "b.npy", np.zeros(1000))
-        profile.darshan(tmp_path / "log.darshan")
-        return profile, tmp_path / "log.darshan"
-
-    return made
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.filterwarnings("ignore")
-def test_pydarshan_reads_our_counters_and_our_log_is_a_profile_again(mode, written):
-    profile, log = written(mode)
-
-    report = darshan.DarshanReport(str(log), read_all=True)
-
-    assert report.metadata["job"]["nprocs"] == 1
-    for module in report.records.keys() & {"POSIX", "STDIO"}:
-        tables = report.records[module].to_df()
-        assert len(tables["counters"]) == profile.window.modules.count(module) > 0
-        for kind in ("counters", "fcounters"):
-            for row in tables[kind].to_dict("records"):
-                ours = profile.files[report.name_records[row["id"]]]
-                assert {key: value for key, value in row.items() if key in ours} == pytest.approx(
-                    {key: value for key, value in ours.items() if key in row}
-                )
-    if mode == "trace":
-        records = report.records["DXT_POSIX"].to_df()
-        (segments,) = [each for each in records if report.name_records[each["id"]].endswith("/data/a")]
-        events = [each for each in profile.events if profile.window.paths[each["file"]].endswith("/data/a")]
-        for kind in ("read", "write"):
-            found, seen = segments[f"{kind}_segments"], [e for e in events if kind in OPERATIONS[e["operation"]]]
-            for name in ("offset", "returned"):
-                assert found["length" if name == "returned" else name].tolist() == [each[name] for each in seen]
-            for edge in ("start", "end"):
-                at_s = [(each[edge] - profile.window.started_ns) / 1e9 for each in seen]
-                assert found[f"{edge}_time"].tolist() == pytest.approx(at_s)
-    again = saved_profiles.read_profile(log)
-    for path, counters in profile.files.items():
-        assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_what_has_no_offset_is_no_segment(tmp_path):
-    ours, theirs = os.pipe()
-    with Profile() as profile:
-        os.write(theirs, b"x")
-        os.read(ours, 1)
-        os.close(ours)
-        os.close(theirs)
-
-    assert len(profile.events) == 4
-    profile.darshan(tmp_path / "log.darshan")
-    assert "DXT_POSIX" not in darshan.DarshanReport(str(tmp_path / "log.darshan"), read_all=False).modules
 
 
 def test_that_calls_were_dropped_is_known_again(data, tmp_path):
@@ -100,55 +26,6 @@ def test_that_calls_were_dropped_is_known_again(data, tmp_path):
     profile.darshan(tmp_path / "log.darshan")
     assert profile.dropped > 0
     assert "MODMEM" in saved_profiles.read_profile(tmp_path / "log.darshan").blind_spot()
-
-
-@pytest.mark.long
-def test_darshans_own_summary_is_made_of_our_log(written, tmp_path):
-    _, log = written("trace")
-
-    done = subprocess.run(
-        [sys.executable, "-m", "darshan", "summary", log], cwd=tmp_path, capture_output=True, check=False
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.glob("*.html"))
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("sample.darshan", "2,199,023.3 MB in 16,476 calls"),
-        ("sample-dxt-simple.darshan", "64 opens"),
-        ("noposix.darshan", "1,812.4 MB in 199,687 calls"),
-    ],
-)
-def test_logs_of_others_are_reported_in_the_same_words(name, told, capsys):
-    if not (EXAMPLES / name).exists():
-        pytest.skip("this PyDarshan has no examples")
-
-    assert main([str(EXAMPLES / name)]) == 0
-    assert told in capsys.readouterr().out
-
-
-def test_a_damaged_log_is_an_error(written, capfd):
-    _, log = written("counters")
-    log.write_bytes(log.read_bytes()[: os.stat(log).st_size // 2])  # noqa: PTH116
-
-    with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log .*; name a whole log"):
-        saved_profiles.read_profile(log)
-
-
-def test_a_log_that_ends_pythons_process_is_an_error(written):
-    _, log = written("counters")
-    data = log.read_bytes()
-    head = list(saved_profiles._HEADER.unpack_from(data))  # noqa: SLF001 - the format's own
-    at, size = head[4:6]  # the names of files, each ended by a NUL
-    names = zlib.compress(zlib.decompress(data[at : at + size])[:-1])
-    head[4:6] = len(data), len(names)
-    log.write_bytes(saved_profiles._HEADER.pack(*head) + data[saved_profiles._HEADER.size :] + names)  # noqa: SLF001
-
-    with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log .*killed by signal"):
-        saved_profiles.read_profile(log)
 
 
 @pytest.fixture
@@ -286,42 +163,11 @@ def test_a_profile_is_complete_where_the_kernel_counted_hardly_more(kernel, seen
     assert found is None if unseen is None else unseen in found
 
 
-def test_a_name_that_would_act_on_the_terminal_is_shown(tmp_path, capsys):
-    file = tmp_path / "\x1b[31mx"
-    file.write_bytes(b"x")
-
-    assert main([str(file)]) == 2
-
-    assert f"error: {tmp_path}/\\x1b[31mx is no profile" in capsys.readouterr().err
-
-
 def test_a_profile_larger_than_the_limit_is_not_unpacked(a_profile):
     _, file = a_profile()
 
     with pytest.raises(EventsError, match="more than"):
         posix_window.read_window(file, file.stat().st_size - 500)
-
-
-def test_the_report_says_what_was_read_and_how(a_profile, capsys):
-    _, file = a_profile()
-
-    assert main([str(file)]) == 0
-    told = capsys.readouterr().out
-    assert main([str(file), "--json"]) == 0
-    (figures,) = json.loads(capsys.readouterr().out)
-
-    assert "complete: nothing was dropped or missed" in told
-    assert "0.2 MB in 4 calls" in told
-    assert "order    50.0% of the reads sequential, 50.0% consecutive" in told
-    assert "reads    to 100 B               3   75.0%" in told
-    assert "\x1b" not in told
-    assert (figures["files"], figures["opens"], figures["reads"], figures["bytes_read"]) == (
-        3,
-        2,
-        4,
-        200_050,
-    )  # their folder is one
-    assert figures["read_mb_per_s"] == pytest.approx(0.20005 / figures["wall_s"])
 
 
 def test_the_time_with_a_call_under_way_comes_first_and_sums_over_threads_are_named_so(a_profile):
@@ -343,59 +189,8 @@ def test_the_time_with_a_call_under_way_comes_first_and_sums_over_threads_are_na
     assert "device   5.0 MB fetched for the process, by the kernel's count" in lines
 
 
-def test_a_chrome_trace_has_one_line_a_file(a_profile, tmp_path, capsys):
-    profile, file = a_profile()
-
-    assert main([str(file), "--chrome", str(tmp_path / "trace.json")]) == 0
-    drawn = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-
-    named = {each["tid"]: each["args"]["name"] for each in drawn if each["name"] == "thread_name"}
-    reads = [each for each in drawn if each["name"] == "read"]
-    assert sorted(named.values()) == sorted(profile.files)
-    assert sum(each["args"]["returned"] for each in reads) == 200_050
-    assert all(each["ts"] >= 0 and each["ts"] + each["dur"] <= profile.window.wall_s * 1e6 for each in reads)
-
-
-@pytest.mark.parametrize("flag", ["--chrome", "--darshan"])
-def test_what_cannot_be_written_is_an_error_and_the_profile_stays(flag, a_profile, capsys):
-    _, file = a_profile()
-    before = file.read_bytes()
-
-    for out, why in (("saved.npz", "is the profile itself"), ("none/out", "No such file")):
-        assert main([str(file), flag, str(file.parent / out)]) == 2
-        said = capsys.readouterr().err
-        assert (why in said, "\n\nhint: name a" in said, file.read_bytes() == before) == (True, True, True)
-
-
 def test_counters_have_no_chrome_trace(a_profile, tmp_path):
     profile, _ = a_profile("counters")
 
     with pytest.raises(EventsError, match="mode trace"):
         profile.chrome(tmp_path / "none.json")
-
-
-def test_of_several_profiles_each_is_reported_by_its_name_and_none_is_written(a_profile, tmp_path, capsys):
-    _, file = a_profile()
-    other = tmp_path / "other.npz"
-    other.write_bytes(file.read_bytes())
-    words = [str(file), str(other)]
-
-    assert main(words) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line.endswith(".npz:")] == [
-        f"{file}:",
-        f"{other}:",
-    ]
-    assert main([*words, "--json"]) == 0
-    assert [each["file"] for each in json.loads(capsys.readouterr().out)] == words
-    assert main([*words, "--darshan", str(tmp_path / "log")]) == 2
-    assert "of one profile\n\nhint: name a single FILE" in capsys.readouterr().err
-    assert not (tmp_path / "log").exists()
-
-
-def test_a_report_on_a_compute_node_imports_neither_pandas_nor_matplotlib_nor_tensorflow(a_profile):
-    _, file = a_profile()
-    code = "import sys; from analysis.__main__ import main; main(['profile', sys.argv[1]]); print(*sys.modules)"
-
-    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, check=True)
-
-    assert not {"pandas", "matplotlib", "tensorflow"}.intersection(done.stdout.split())

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import mmap
 import os
 import signal
 import subprocess
@@ -13,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs.events.posix_window import COUNTERS, EVENT, MODES, OPERATIONS, checked_events
-from jobs.profiler import Profile, ProfilerError, attach, detach, profile
-from jobs.profiler import hook_library as profile_memory
+from jobs.events.posix_window import COUNTERS, EVENT, OPERATIONS, checked_events
+from jobs.profiler import Profile, ProfilerError, profile
 from jobs.profiler.hook_library import load_library
 from jobs.system import page_cache
 from tests.jobs.profiler.test_exact import calls, returned
@@ -60,16 +58,6 @@ def test_what_cannot_be_is_refused(wrong):
         Profile(**wrong)
 
 
-def test_no_memory_is_an_error_and_no_crash(monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOMEM, "no memory")
-
-    monkeypatch.setattr(mmap, "mmap", full)
-
-    with pytest.raises(ProfilerError, match="use fewer events or files"):
-        Profile().start()
-
-
 def test_names_are_found_again_when_there_are_more_than_the_first_table_holds(tmp_path):
     paths = [str(tmp_path / str(number)) for number in range(20_000)]
     for _ in range(2):
@@ -77,27 +65,6 @@ def test_names_are_found_again_when_there_are_more_than_the_first_table_holds(tm
             for path in paths:
                 os.access(path, os.R_OK)
         assert list(profile.files) == paths
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_window_begins_empty_in_the_memory_of_the_one_before_whose_figures_stay(mode, data):
-    counts, windows, spare = (200, 3, 20_000, 0, 7), [], []  # the third is too large to be copied
-    names = [
-        str(data.parent) + f"{number:015b}".replace("0", "/").replace("1", "/.") + "/file" for number in range(20_000)
-    ]
-    for count in counts:
-        with Profile(mode, only=[data.parent], events=1 << 18, max_files=1 << 15) as watched:
-            for name in names[:count] * 3:
-                os.stat(name)  # noqa: PTH116 - Path would take the dots away
-        windows.append(watched.window)
-        spare += profile_memory.spare.values()
-
-    assert [spare[0] is each for each in spare] == [True, True, False, False, False]
-    assert spare[2] is spare[4]
-    for window, count in zip(windows, counts, strict=True):
-        assert window.counters["stats"].tolist() == [3] * count
-        assert window.paths == names[:count]
-        assert window.events is None or len(window.events) == 3 * count
 
 
 @pytest.mark.long
@@ -108,65 +75,6 @@ def test_names_of_many_windows_need_no_more_room_than_those_of_one():
             for path in paths:
                 os.access(path, os.R_OK)
         assert (watched.dropped, list(watched.files)) == (0, paths)  # 640 MB in all, and there is room for 512
-
-
-@pytest.mark.parametrize("room", [{"events": 3}, {"max_files": 1}, {"mode": "counters", "max_files": 1}])
-def test_what_finds_no_room_is_counted(room, data):
-    with Profile(**room) as small, opened(data) as descriptor, opened(__file__):
-        for _ in range(5):
-            os.read(descriptor, 10)
-        Path(__file__).stat()
-
-    assert small.dropped > 0
-    assert "dropped" in small.window.blind_spot()
-
-
-def test_detaching_gives_every_slot_and_page_back(data):
-    detach()
-    mappings = Path("/proc/self/maps").read_text()
-    libraries = [line.split() for line in mappings.splitlines() if line.endswith((".so", "python3.11"))]
-
-    for _ in range(3):
-        attach()
-        detach()
-
-    after = Path("/proc/self/maps").read_text()
-    assert all(" ".join(line[:2]) in after for line in libraries)
-    with Profile(only=[data], events=100) as watched:
-        detach()
-        data.read_bytes()
-    assert len(watched.events) == 0
-
-
-def test_readers_do_not_mind_a_hundred_attachments(data):
-    stop, read, seen = threading.Event(), [0] * 4, 0
-
-    def reading(place):
-        with opened(data) as descriptor:
-            while not stop.is_set():
-                assert len(os.pread(descriptor, 100, 0)) == 100
-                read[place] += 1
-
-    threads = [threading.Thread(target=reading, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for round_ in range(100):
-        detach()
-        with Profile(only=[data], events=100_000, mode=MODES[round_ % 2]) as window:
-            time.sleep(0)
-        assert not window.dropped
-        counters = window.window.counters
-        assert counters["reads"].sum() * 100 == counters["bytes_read"].sum()
-        seen += counters["reads"].sum()
-        if window.events is not None:
-            assert (window.events["returned"][window.events["operation"] == OPERATIONS.index("pread")] == 100).all()
-            assert (window.events["end"] <= window.window.ended_ns).all()
-    stop.set()
-    for thread in threads:
-        thread.join()
-
-    assert all(read)
-    assert 0 < seen <= sum(read)
 
 
 def test_threads_lose_no_event(data):
@@ -260,16 +168,6 @@ def test_names_are_bytes_and_paths_absolute(data, monkeypatch):
     assert list(watched.files) == [str(data.parent / odd), str(data.parent), str(data)]
 
 
-def test_only_what_is_asked_for_is_kept_but_all_bytes_are_counted(data):
-    with Profile(only=[data.parent / "fil"]) as none:
-        data.read_bytes()
-    with Profile(only=str(data.parent)) as all_:
-        data.read_bytes()
-
-    assert (len(none.files), len(all_.files)) == (0, 1)
-    assert none.window.read_bytes == all_.window.read_bytes == 10_000
-
-
 def test_a_child_is_not_in_the_window_and_may_have_its_own(data):
     with Profile(only=[data]) as watched:
         pid = os.fork()
@@ -322,13 +220,6 @@ def test_a_call_that_is_under_way_at_the_end_is_in_no_window(data):
     assert "POSIX_READS" not in {name for name, value in second.files["pipe"].items() if value}
 
 
-def test_what_the_profiler_reads_of_its_own_in_a_window_is_no_blind_spot():
-    with Profile() as watched:
-        detach()
-
-    assert watched.window.read_bytes == watched.window.kernel_read_bytes > 0
-
-
 def _event(called, start, end, **others):
     event = np.zeros(1, EVENT)
     event["operation"], event["start"], event["end"] = OPERATIONS.index(called), start, end
@@ -359,22 +250,6 @@ def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
         checked_events(events, 1)
 
 
-def test_one_thread_at_a_time_opens_windows_or_detaches(monkeypatch):
-    thread, asked = threading.Thread(target=detach), profile.process_bytes
-
-    def meanwhile():
-        if not thread.ident:
-            thread.start()
-            thread.join(0.05)
-            assert thread.is_alive()
-        return asked()
-
-    monkeypatch.setattr(profile, "process_bytes", meanwhile)
-    with Profile(events=1000):
-        pass
-    thread.join()
-
-
 def test_a_child_may_open_windows_whatever_its_parents_threads_do():
     held, done = threading.Event(), threading.Event()
 
@@ -394,47 +269,6 @@ def test_a_child_may_open_windows_whatever_its_parents_threads_do():
     done.set()
     thread.join()
     assert os.waitpid(pid, 0)[1] == 0
-
-
-def _workload(folder):
-    """Read forwards, backwards and by turns with writes; sizes on the edges of Darshan's bins."""
-    for place, size in enumerate((0, 100, 101, 1024, 1025, 70_000)):
-        path = folder / str(place)
-        path.write_bytes(bytes(size))
-        with opened(path, os.O_RDWR) as descriptor:
-            for offset in (0, size // 2, 1, size, 5):
-                os.pread(descriptor, size, offset)
-            os.pwrite(descriptor, b"x" * 10, size)
-            os.fsync(descriptor)
-        np.save(folder / f"{place}.npy", np.zeros(size))
-        path.rename(folder / f"{place}.bin")
-
-
-def test_counters_are_those_that_a_trace_has(tmp_path):
-    windows = []
-    for mode in MODES:
-        folder = tmp_path / "data"
-        folder.mkdir()
-        with Profile(mode=mode, only=[folder]) as watched:
-            _workload(folder)
-        windows.append(watched)
-        folder.rename(tmp_path / mode)
-
-    trace, counters = (
-        {
-            path: {k: v for k, v in each.items() if "_F_" not in k and "_TIME_" not in k}
-            for path, each in w.files.items()
-        }
-        for w in windows
-    )
-    assert trace == counters
-    assert len(trace) == 18
-    big = trace[str(tmp_path / "data" / "5")]
-    assert [big[f"POSIX_{name}"] for name in ("OPENS", "READS", "WRITES", "FSYNCS")] == [2, 5, 2, 1]
-    assert (big["POSIX_SEQ_READS"], big["POSIX_CONSEC_READS"]) == (1, 1)
-    assert (big["POSIX_SIZE_READ_10K_100K"], big["POSIX_SIZE_READ_0_100"]) == (4, 1)
-    assert (big["POSIX_RW_SWITCHES"], big["POSIX_MAX_BYTE_WRITTEN"]) == (2, 70_009)
-    assert big["POSIX_RENAME_SOURCES"] == trace[str(tmp_path / "data" / "5.bin")]["POSIX_RENAME_TARGETS"] == 1
 
 
 def test_a_window_has_what_the_kernel_fetched_for_the_process(disk):

@@ -17,7 +17,7 @@ from jobs.ready_run import ReadyRun
 from jobs.system import layers as emulation
 from jobs.system import layers as module
 from jobs.system import page_cache
-from jobs.system.device import UNKNOWN, Device, DeviceRequests, Mount
+from jobs.system.device import UNKNOWN, Device, Mount
 from jobs.system.layers import MARKER, emulated_storage, layers_below
 from jobs.system.untrusted import UntrustedError
 from tests.lies import setup
@@ -232,58 +232,3 @@ def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(tmp_pa
     with pytest.raises(TimeoutError, match=r"its server does not answer for 0\.05 s"):
         emulation.ask_server(tmp_path, 0.05)
     answer.set()
-
-
-COSTS = {"request_cpu_s": 1e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 0}
-
-
-@pytest.fixture
-def bed(point, monkeypatch):
-    """An hdd that its model serves, or the kernel alone, and a file that says what that costs."""
-    (point / MARKER).write_text(json.dumps(FACTS))
-    (point / "hdd.model").mkdir()
-    (point / "hdd.model/state").write_text(json.dumps(SERVED))
-    (point / "hdd.serving").write_text(json.dumps({"boot_id": "7", **COSTS}))
-    model = point / "hdd.model"
-
-    def made(*, modelled):
-        monkeypatch.setattr(emulation, "device_of", lambda _: Disk("loop7"))
-        monkeypatch.setattr(emulation, "backing_file", lambda _: model / "device" if modelled else point / "hdd.img")
-        monkeypatch.setattr(emulation, "mounts", lambda: [Mount(str(model), "x", "fuse.tfio", "rw")])
-        return point
-
-    return made
-
-
-class Disk(Device):
-    def read_counters(self):
-        return DeviceRequests(*range(11, 19))
-
-
-def test_the_account_of_a_storage_is_its_servers_or_its_devices_and_has_the_costs_of_the_kernel(bed):
-    counted = {key: SERVED[key] for key in SERVED.keys() - {"kind", "parameters", "faults", "pid", "in_flight"}}
-    of_device = {"reads": 11, "read_bytes": 12, "writes": 13, "written_bytes": 14, "flushes": 15, "busy_s": 16}
-
-    assert emulation.account_of_storage(bed(modelled=True)) == ("hdd", counted, 7, COSTS)
-    assert emulation.account_of_storage(bed(modelled=False)) == ("hdd", {**of_device, "cpu_s": 0.0}, 0, COSTS)
-
-
-def test_a_file_system_that_is_not_emulated_has_no_account(bed):
-    point = bed(modelled=True)
-    (point / MARKER).unlink()
-
-    assert emulation.account_of_storage(point) is None
-
-
-@pytest.mark.parametrize(
-    "text", [None, "", "[]", *(json.dumps(COSTS | {"read_gb_cpu_s": odd}) for odd in (-1, None, "1", True)), "{}"]
-)
-def test_costs_that_are_not_whole_or_not_roots_are_none(bed, text, monkeypatch):
-    point = bed(modelled=False)
-    if text is None:
-        monkeypatch.setattr(emulation, "emulated_storage", lambda _: FACTS)
-        monkeypatch.setattr(emulation, "ROOT", os.geteuid() + 1)
-    else:
-        (point / "hdd.serving").write_text(text)
-
-    assert emulation.account_of_storage(point).costs == {}

@@ -6,7 +6,6 @@ Which library answers the calls of a process, by libraries that are preloaded fo
 import contextlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -14,15 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.observe.conditions import describe_node
 from jobs.system import tunables
-from jobs.system.cgroup import IoLimit
-from jobs.system.tunables import interposed_calls, memory_allocator
 from tests.jobs.jobs_factory import ROOT
 from tests.lies import setup
 from tests.lies.lie import MissingError
 
-SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}.get(platform.machine())
 ASK = "import json; from jobs.system import tunables; print(json.dumps(tunables.{}()))"
 
 
@@ -78,18 +73,6 @@ def test_variables_that_libraries_obey_are_seen_and_no_others():
     assert not {*secret, *ours} & {*found}
 
 
-def test_a_library_that_may_bind_calls_anew_counts_as_one_that_answers_any():
-    assert asked("describe_process", LD_AUDIT="/no/such.so")["interposed"] == "any call: /no/such.so"
-
-
-def test_a_process_that_takes_memory_from_all_nodes_in_turn_is_seen():
-    call = f"ctypes.CDLL(None).syscall({SET_MEMPOLICY}, 3, ctypes.byref(ctypes.c_ulong(1)), 2)"
-    inside = (sys.executable, "-c", f"import ctypes, os, sys; {call}; os.execv(sys.argv[1], sys.argv[1:])")
-
-    assert asked("describe_process", *inside)["memory_policy"] == "interleave"
-    assert "memory_policy" not in asked("describe_process")
-
-
 def test_states_of_idle_processors_that_are_disabled_are_seen(tmp_path, monkeypatch):
     state = Path("/sys/devices/system/cpu/cpu0/cpuidle/state1/disable")
     if os.geteuid() or not state.exists():  # a virtual machine may have none: then files that lie as sysfs has them
@@ -142,47 +125,6 @@ def test_of_a_list_of_choices_the_one_in_force_is_taken_and_of_several_files_eac
     assert tunables._first_lines([tmp_path / "d", tmp_path / "none"]) is None  # noqa: SLF001
 
 
-@pytest.fixture
-def damon(tmp_path, monkeypatch):
-    """A function that lays out DAMON's files as sysfs does: the state and the actions of each kdamond, the module."""
-    monkeypatch.setattr(tunables, "_KDAMONDS", tmp_path)
-    monkeypatch.setattr(tunables, "_DAMON_RECLAIM", tmp_path / "enabled")
-
-    def lay_out(kdamonds, module):
-        for number, (state, *actions) in enumerate(kdamonds):
-            (tmp_path / f"{number}").mkdir()
-            (tmp_path / f"{number}" / "state").write_text(f"{state}\n")
-            for scheme, action in enumerate(actions):
-                folder = tmp_path / f"{number}/contexts/0/schemes/{scheme}"
-                folder.mkdir(parents=True)
-                (folder / "action").write_text(f"{action}\n")
-        if module:
-            (tmp_path / "enabled").write_text(f"{module}\n")
-
-    return lay_out
-
-
-@pytest.mark.parametrize(
-    ("kdamonds", "module", "switches"),
-    [
-        ([], None, []),
-        ([("on", "stat", "pageout"), ("on", "lru_prio"), ("off", "pageout"), ("on",)], "N", ["0/state"]),
-        ([("off", "pageout")], "Y", ["enabled"]),
-        ([("on", "pageout")] * 2, "Y", ["0/state", "1/state", "enabled"]),
-    ],
-)
-def test_a_kernel_that_takes_pages_out_of_memory_early_is_told_and_is_no_condition(
-    tmp_path, damon, kdamonds, module, switches
-):
-    before = tunables.describe_machine()
-
-    damon(kdamonds, module)
-
-    assert describe_node(tmp_path)["proactive_reclaim"] == [f"{tmp_path}/{each}" for each in switches]
-    # A host that switches it on and off every few seconds would make runs invalid by chance.
-    assert tunables.describe_machine() == before
-
-
 def test_the_queue_of_a_device_is_seen_and_that_of_the_one_below_apart(disk):
     made = disk()
     before = tunables.describe_storage(made.point)
@@ -221,83 +163,3 @@ def test_how_it_is_mounted_is_seen_those_options_too_that_the_file_system_has_ev
 
     assert "commit=7" not in before
     assert {"commit=7", "noatime"} <= {*after.removeprefix("ext4 ").split(",")}
-
-
-def test_attributes_that_change_how_is_written_are_seen_and_no_others(disk):
-    folder = disk().point / "folder"
-    folder.mkdir()
-    (folder / "file").touch()
-
-    assert "attributes" not in tunables.describe_storage(folder)
-    setup.call("chattr", "+Sd", folder)
-    assert tunables.describe_storage(folder)["attributes"] == "S"
-
-
-def test_how_far_a_file_system_without_a_device_of_its_own_reads_ahead_is_seen(disk):
-    made = disk(fs="btrfs", mib=128)
-    before = tunables.describe_storage(made.point)
-    (bdi,) = (each.parents[1] / "bdi" for each in Path("/sys/fs/btrfs").glob(f"*/devices/{made.device}"))
-
-    (bdi / "read_ahead_kb").write_text("8")
-
-    assert tunables.describe_storage(made.point) == before | {"file_system_read_ahead_kb": "8"}
-
-
-def test_limits_of_control_groups_on_reads_and_writes_are_seen(tmp_path, monkeypatch):
-    found = [IoLimit("sda", "write_iops", 7, "/group"), IoLimit("sdb", "read_bps", 5, "/group")]
-    assert "io_limits" not in tunables.describe_storage(tmp_path)
-
-    monkeypatch.setattr(tunables, "io_limits", lambda _: found)
-
-    assert tunables.describe_storage(tmp_path)["io_limits"] == "read_bps 5, write_iops 7"
-
-
-ASK_LIBRARIES = (
-    "import json; from jobs.system.tunables import *; print(json.dumps([interposed_calls(), memory_allocator()]))"
-)
-
-
-@pytest.fixture
-def preloaded(tmp_path):
-    """A function that preloads C source into a process; returns the library, and what that process says."""
-    if not shutil.which("cc"):
-        pytest.skip("there is no C compiler")
-
-    def ask(source):
-        library = tmp_path / "libother.so"
-        (tmp_path / "other.c").write_text(source)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "other.c"], check=True)
-        environment = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-c", ASK_LIBRARIES], env=environment, stdout=subprocess.PIPE, text=True, check=True
-        )
-        return str(library), json.loads(done.stdout)
-
-    return ask
-
-
-def test_of_a_process_of_its_own_all_calls_are_the_c_librarys():
-    assert (interposed_calls(), memory_allocator()) == ({}, None)
-
-
-FREES = (
-    "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n"
-    'void free(void *room) { void (*real)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "free"); real(room); }\n'
-)
-READS = "long pread(int f, void *to, long size, long at) { return 0; } int fsync(int f) { return 0; }"
-
-
-@pytest.mark.parametrize(
-    ("source", "calls", "allocates"),
-    [
-        (FREES + READS, ["pread", "fsync"], True),
-        ("int stat(const char *of, void *to) { return 0; }", ["stat"], False),  # each read of a file begins so
-        ("int other(void) { return 1; }", [], False),
-    ],
-)
-def test_calls_of_a_preloaded_library_are_named_with_it_and_another_allocator_apart(
-    source, calls, allocates, preloaded
-):
-    library, found = preloaded(source)
-
-    assert found == [dict.fromkeys(calls, library), library if allocates else None]

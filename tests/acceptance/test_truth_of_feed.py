@@ -5,18 +5,16 @@ the rate would give another number, nothing can be decided, and both are right.
 """
 
 import contextlib
-import json
 import math
 
 import pytest
 
-from tests.campaign.command_line import TINY, CommandLine
+from tests.acceptance import door
 from tests.campaign.testbed.models import KINDS
 from tests.lies import setup
 from tests.lies.lie import MissingError
 
 pytestmark = pytest.mark.long
-QUIET = [word for word in TINY if word.startswith(("checks.", "storage.exclusive"))]
 WITHIN = 0.04  # of the rate
 RATES = (16, 24, 40, 60, 90)
 # Bytes of a sample, batch, seconds of a step: 4, 10 and 16 MB/s.
@@ -36,11 +34,10 @@ def feed(tmp_path):
                 pytest.skip(str(missing))
             own = {"sample_bytes": sample_bytes, "batch": batch, "step_s": step_s}
             own = [f"accelerator.{key}={value}" for key, value in own.items()]
-            command = CommandLine(tmp_path, timeout_s=580)
             usual = ("accelerator=own", "benchmark.file_mb=60", "--runs", "2", "--yes", "--json")
-            done = command("feed", f"storage={made.point}", *usual, *own, *QUIET, *words)
-            assert done.returncode == 0, done.stderr
-            (answer,) = json.loads(done.stdout)
+            done = door.cli("feed", f"storage={made.point}", *usual, *own, *door.SHARED, *words, cwd=tmp_path)
+            assert done.code == 0, done.err
+            (answer,) = done.json
             return answer
 
     return feed

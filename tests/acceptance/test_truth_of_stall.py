@@ -5,7 +5,6 @@ for a known time. What of its runtime is waiting follows by arithmetic.
 """
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -17,14 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import run
-from jobs.benchmarks import command as benchmark
-from jobs.data import manifest
-from jobs.system import page_cache
-from tests.campaign.command_line import CommandLine
-from tests.campaign.stall.test_stall import QUIET
+from tests.acceptance import door
 from tests.campaign.testbed.models import KINDS
-from tests.jobs.jobs_factory import judged, request_of
 from tests.lies import setup
 from tests.lies.lie import MissingError
 
@@ -49,7 +42,7 @@ def disk(tmp_path_factory):
         chance = random.Random(7)  # noqa: S311
         for number in range(FILES):
             (made.point / "data" / f"{number}.bin").write_bytes(zlib.compress(chance.randbytes(FILE_BYTES - 1000), 0))
-        page_cache.sync_file_system(made.point)
+        os.sync()
         yield made.point
 
 
@@ -58,9 +51,8 @@ def stall(disk, tmp_path):
     """Run the command on the data; returns what it printed."""
 
     def stall(*program, words=(), runs=5):
-        command = CommandLine(tmp_path, timeout_s=580)
         options = ("--data", str(disk / "data"), "--runs", str(runs), f"campaign_dir={tmp_path / 'stall'}", *words)
-        return command("stall", *options, *QUIET, "--", *program)
+        return door.cli("stall", *options, *door.SHARED, "--", *program, cwd=tmp_path)
 
     return stall
 
@@ -121,8 +113,8 @@ def test_the_share_is_that_of_arithmetic(case, stall):
 
     done = stall(*program, words=("--from", "^begin$", "--json"))
 
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["programs"]
+    assert done.code == 0, done.err
+    (found,) = done.json["programs"]
     # Others may have the processors, and TensorFlow takes some for itself: each file takes as long as it took warm.
     if work != "sleeps" or order.startswith("by_tensorflow"):
         work_s = max(_decode_s() if work_s is None else work_s, found["timed_part"]["warm_s"] / (FILES * epochs))
@@ -137,7 +129,7 @@ def test_the_share_is_that_of_arithmetic(case, stall):
         assert marked["share"] == pytest.approx(share, abs=WITHIN)
 
 
-def test_a_neighbour_that_keeps_the_data_warm_is_found(stall, disk):
+def test_a_neighbour_that_keeps_the_data_warm_is_found(stall, disk, tmp_path):
     keep = "import mmap, pathlib, sys, time\nkept = []\nfor each in pathlib.Path(sys.argv[1]).iterdir():\n"
     keep += "    with open(each, 'rb') as file: kept.append(mmap.mmap(file.fileno(), 0, prot=1))\n"
     keep += "while True:\n    [each[::4096] for each in kept]\n    print('kept', flush=True)\n    time.sleep(0.01)\n"
@@ -146,15 +138,30 @@ def test_a_neighbour_that_keeps_the_data_warm_is_found(stall, disk):
     )  # its lines are few
     try:
         neighbour.stdout.readline()
-        done = stall(
-            sys.executable, str(DEMAND), "{data}", "one_after_the_other", "sleeps", "0", "1", words=("--cold",)
-        )
+        done = stall(sys.executable, str(DEMAND), "{data}", "one_after_the_other", "sleeps", "0", "1")
     finally:
         neighbour.kill()
         neighbour.communicate()
 
-    assert done.returncode == 1
-    assert re.search(r"NO +(cold|device_bytes)", done.stdout), done.stdout
+    runs = [run for record in door.judged(tmp_path / "stall") for run in record["runs"]]
+    failed = {check["rule"] for run in runs for check in run["checks"] if check["passed"] is False}
+    assert done.code == 1
+    assert failed & {"cold", "device_bytes"}, failed
+
+
+def command(data, tmp_path, *words, argv):
+    """Run a program twice on cold data, as a benchmark; returns the measured runs."""
+    done = door.cli(
+        "benchmark=command",
+        f"benchmark.argv=[{','.join(argv)}]",
+        "dataset=folder",
+        f"dataset.path={data}",
+        "runs=3",
+        *door.SHARED,
+        *words,
+        cwd=tmp_path,
+    )
+    return done, [run for record in door.judged(tmp_path / "results") for run in record["runs"]]
 
 
 def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
@@ -164,28 +171,37 @@ def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
             made = setup.disk(stack, tmp_path / "image", tmp_path / "disk")
         except MissingError as missing:
             pytest.skip(str(missing))
-        (made.point / "data").write_bytes(os.urandom(8 << 20))
-        page_cache.sync_file_system(made.point)
-        done = CommandLine(tmp_path)("stall", "--cold", "--runs", "3", "--data", str(made.point / "data"), *QUIET,
-                                     "--", "cat", "{data}")  # fmt: skip
+        (made.point / "data").mkdir()
+        (made.point / "data" / "a").write_bytes(os.urandom(8 << 20))
+        os.sync()
+        done, runs = command(made.point / "data", tmp_path, argv=["cat", "'{data}/a'"])
 
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("  yes") == 3
+    assert done.code == 0, done.err
+    assert [run["status"] for run in runs] == ["valid"] * 3
+    assert all(run["device_bytes"] >= 8 << 20 for run in runs)
 
 
 def test_strace_sees_the_bytes_that_the_run_has(disk, tmp_path):
     setup.need("strace")
     data, log = disk / "data", tmp_path / "calls"
-    (tmp_path / manifest.MANIFEST_NAME).write_text(manifest.scan_folder(data, any_kind=True).to_json())
-    argv = ["strace", "-ff", "-y", "-o", str(log), "-e", "trace=read,pread64", sys.executable, str(DEMAND), "{data}"]
-    own = {"argv": [*argv, "by_workers", "sleeps", "0", "1"]}
-    settings = {**benchmark.BENCHMARK.defaults, "benchmark": benchmark.BENCHMARK.defaults["benchmark"] | own}
-    request = request_of(data, settings, manifest=str(tmp_path))
+    argv = [
+        "strace",
+        "-ff",
+        "-y",
+        "-o",
+        str(log),
+        "-e",
+        "'trace=read,pread64'",
+        sys.executable,
+        str(DEMAND),
+        "'{data}'",
+    ]
 
-    figures = judged(run.execute(request), request)
+    _, runs = command(data, tmp_path, "runs=1", "warmup_runs=0", argv=[*argv, "by_workers", "sleeps", "'0'", "'1'"])
 
+    (run,) = runs
     text = "".join(each.read_text() for each in tmp_path.glob("calls.*"))  # one of each process
     calls = re.findall(rf"(?:read|pread64)\(\d+<{re.escape(str(data))}/[^>]*>.*= (\d+)$", text, re.MULTILINE)
-    assert sum(map(int, calls)) == figures["data_bytes"]
-    assert figures["data_in_memory_bytes"] == figures["data_pages_bytes"]
-    assert figures["device_bytes"] >= figures["data_pages_bytes"]
+    assert sum(map(int, calls)) == run["data_bytes"] == sum(path.stat().st_size for path in data.iterdir())
+    assert run["data_in_memory_bytes"] == run["data_pages_bytes"]
+    assert run["device_bytes"] >= 0.99 * run["data_pages_bytes"]  # what a run may have found in memory
