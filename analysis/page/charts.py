@@ -49,9 +49,6 @@ ABOUT_STEPS = (
     f" Steps are input-bound if at least {SMALLEST_NAMED_SHARE:.0%} of the time is spent on"
     " reading, decoding, buffering and waiting for input. Remedies, and the time that each remedy saves at most:"
 )
-TESTED_BY = (
-    "The saved times do not add up. `python -m campaign show CELL --test` applies one remedy and measures the effect."
-)
 
 
 def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
@@ -141,7 +138,9 @@ def step_table(results: Results) -> Markup:
     left = [True, *[False] * 3, True, *[False] * (len(STEP_HEADINGS) - 6), True]
     words = "; ".join(f"{name}: {remedy}" for name, remedy in REMEDIES.items() if name != remedy)
     more = count_sentence(len(rows), len(found), "cells", "tables/runs.csv")
-    return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", TextTable(STEP_HEADINGS, rows, left), more)
+    return paragraphs_and_tables(
+        f"{ABOUT_STEPS} {words}. The saved times do not add up.", TextTable(STEP_HEADINGS, rows, left), more
+    )
 
 
 def _line(record: Record, run: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from analysis.records.runs import (
 )
 from analysis.records.settings import flatten
 from analysis.text import join_values, one_line
-from jobs.judging.bound import Bottleneck
+from jobs.judging.bound import Bound
 from jobs.model.record import Record as Stored
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Record(NamedTuple):
     bound: tuple[str, float, str] | None = None
 
 
-def record_of(value: Stored, folder: Path, bound: Bottleneck | None = None) -> Record:
+def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record:
     """Return the `Record` made from a judged JSON record in `folder`, with the cell's limiting resource (`bound`)."""
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
     merit = MainMetric(*map(intern, (cell["kind"], cell["figure"], cell["unit"], cell["better"])))
@@ -202,7 +202,7 @@ def record_of(value: Stored, folder: Path, bound: Bottleneck | None = None) -> R
         folder=folder,
         profile_cost=shared_mapping(cast("Mapping[str, float]", value.get("profile_cost", {}))),
         emulated=shared_mapping(provenance.get("emulated") or {}),
-        bound=(bound.word, bound.share, intern(bound.words)) if bound else None,
+        bound=(bound.word, bound.share, intern(bound.because)) if bound else None,
     )
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import stopping
-from jobs.judging.bound import Bottleneck, bound_of_cell
+from jobs.judging.bound import Bound, bound_of_cell
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
@@ -205,13 +205,13 @@ class CampaignJudge:
         except ODD_FIGURES as error:
             raise UnusableRecordError(f"cannot be judged: {type(error).__name__} {error}") from error
 
-    def bound(self, record: Record) -> Bottleneck | None:
+    def bound(self, record: Record) -> Bound | None:
         """Return the bottleneck of the cell of a judged record.
 
         Return None for a baseline, or if the runs lack the metrics that show the bottleneck.
         """
         with suppress(*ODD_FIGURES):
-            return bound_of_cell(record, self.peaks)
+            return bound_of_cell({**record, "terms": self._terms_of(record)}, self.peaks)
         return None
 
     @cached_property

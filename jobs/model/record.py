@@ -1,4 +1,4 @@
-"""Declare the types of a campaign's files (record.json, campaign.json, advice.json); find contradictions in records.
+"""Declare the types of a campaign's files (record.json, campaign.json); find contradictions in records.
 
 A verdict depends on the raw metrics of the runs and on the terms, for example the limits of the checks. A contradiction
 is a set of legal values that cannot be true together, for example a rate that differs from amount / time.
@@ -291,43 +291,3 @@ def _contradictions_of_run(run: Run, path: str, figure: str) -> Iterator[str]:
             is_positive = name == "wall_s" or name in RATES
             if not isinstance(value, int | float) or value < 0 or (is_positive and value == 0):
                 yield f"{path} is valid, but its {name} is {reprlib.repr(value)}"
-
-
-class MeasuredMetric(TypedDict):
-    """The measured values of a predicted metric: median, minimum and maximum over the runs."""
-
-    median: Number
-    min: Number
-    max: Number
-    runs: Count
-
-
-class TestedPrediction(TypedDict):
-    """A prediction and its measured outcome.
-
-    ``measured`` is None until the cell that tests the prediction is done; ``why_not`` then says why no value is there.
-    """
-
-    utc: str
-    rules: int  # version of the rules that make predictions
-    rule: Line
-    cell: Line  # the cell from which the prediction was made
-    tested: Line  # the cell that tests the prediction
-    command: str
-    figure: Line
-    unit: Line
-    before: Number  # the metric of the cell from which the prediction was made
-    predicted: Number
-    low: Number
-    high: Number
-    known: bool  # whether the testing cell was already measured when the prediction was made
-    measured: MeasuredMetric | None
-    holds: bool | None
-    why_not: str | None
-
-
-class PredictionAccount(TypedDict):
-    """The content of ``advice.json``: the predictions of ``python -m campaign show``, with the measured outcomes."""
-
-    schema: int
-    tests: list[TestedPrediction]

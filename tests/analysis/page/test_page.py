@@ -345,30 +345,6 @@ def test_each_command_that_was_given_stands_once_as_it_can_be_pasted(tmp_path):
     )
 
 
-def test_predictions_stand_with_what_came_of_them_failed_ones_first(tmp_path):
-    one = {"rule": "few_threads", "cell": "c", "tested": "d", "figure": "wall_s", "unit": "s", "before": 9.0,
-           "predicted": 7.0, "low": 6.5, "high": 8.0, "utc": "", "rules": 1, "command": "", "known": False,
-           "measured": None, "holds": None, "why_not": None}  # fmt: skip
-    found = {"median": 8.5, "min": 8.25, "max": 8.75, "runs": 3}
-    tests = [one | {"holds": True, "measured": found, "known": True}, one | {"holds": None, "why_not": "no time"},
-             one | {"rule": "cold", "holds": False, "measured": found}]  # fmt: skip
-    assert evidence.prediction_table(tmp_path) == ""
-    (tmp_path / "advice.json").write_text(json.dumps({"schema": 1, "tests": tests}))
-
-    made = evidence.prediction_table(tmp_path)
-
-    numbers, none = ["9.00", "7.00", f"6.50{DASH}8.00", "8.50", f"8.25{DASH}8.75", "s", "c", "d"], [NONE, NONE]
-    assert rows_of_page(made)[1:] == [
-        ["cold", "FAILED", *numbers], ["few_threads", "holds (measured before)", *numbers],
-        ["few_threads", "not decided: no time", *numbers[:3], *none, *numbers[5:]],
-    ]  # fmt: skip
-    assert made.startswith("<p>2 predictions were tested, and 1 failed: cold.</p>")
-    assert "".join(re.findall('<th( class="n"|)', made)[1:]) == ' class="n"' * 5
-    assert re.findall('<th( class="n"|) scope="col">', made)[1:3] == ["", ' class="n"']
-    (tmp_path / "advice.json").write_text("{")
-    assert "advice.json cannot be read: it " in evidence.prediction_table(tmp_path)
-
-
 def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     made = unstable(record([100.0, run(2, 100.0, unknown=["quiet"])])), record([100.0] * 2, threads=1)
     made[1]["terms"]["checks"]["other_cpu_max"] = 0.75
