@@ -340,7 +340,6 @@ class Disturbance:
 
     def _wait_until_quiet(self, patience_s: float) -> None:
         """Wait until the machine is quiet; raise NotQuietError after `patience_s` seconds."""
-        allowing = judge.settings_allowing(self._failed, self._limits)
         disturbance = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
         began = report_at = time.monotonic()
         while (latest_check := check_quiet(self._folder, self._limits))["passed"] is False:
@@ -348,12 +347,11 @@ class Disturbance:
             if waited_s >= patience_s:
                 raise NotQuietError(
                     f"{disturbance}; the machine did not become quiet in {patience_s:g} s",
-                    f"repeat the command when the machine is quiet; or {allowing} to let such runs count here; or"
-                    " wait_quiet_s=… to wait longer",
+                    "repeat the command when the machine is quiet, or with wait_quiet_s=… to wait longer",
                 )
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + _REPORT_S
-                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": disturbance, "allowing": allowing}
+                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": disturbance}
                 self._report({**wait, "now": f"{latest_check['message']}, {waited_s:.0f} s so far"})
 
 

@@ -1,17 +1,14 @@
 """Judge a cell from the raw metrics of its runs and the terms of the campaign.
 
-`CampaignJudge` judges the records of one campaign; the campaign and the analysis use this class. For runs that other
-programs disturbed (check `quiet`), `settings_allowing` returns the limits with which these runs would be valid.
+`CampaignJudge` judges the records of one campaign; the campaign and the analysis use this class.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import Any, cast
 
 from msgspec.structs import asdict
 
@@ -246,35 +243,7 @@ def _judged_consistently(record: Record, terms: Terms, peak: Peak | None = None)
     return with_verdicts
 
 
-_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # proposed limits are rounded to 0.1 core and to 1 %
-
-
 def failed_quiet_checks(runs: Iterable[Run]) -> list[Check]:
     """Return the failed checks named `quiet` of all runs."""
     checks_of_runs = (check for run in runs for check in run.get("checks") or ())
     return [check for check in checks_of_runs if check["rule"] == "quiet" and check["passed"] is False]
-
-
-def settings_allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
-    """Return the settings with which runs would pass the check `quiet`, as text for a command line.
-
-    `failed` are the failed checks of these runs; `limits` are the current limits.
-    """
-    excesses = [excess for check in failed for excess in _excesses(check)]
-    largest = {name: max(amount for key, amount in excesses if key == name) for name, _ in excesses}
-    proposed = {
-        name: math.ceil((limits[name] + amount) * _STEPS[name]) / _STEPS[name] for name, amount in largest.items()
-    }
-    return " ".join(f"checks.{name}={value:g}" for name, value in proposed.items())
-
-
-def _excesses(check: Check) -> Iterator[tuple[str, float]]:
-    """Yield the name of each exceeded limit, and the amount by which the limit was exceeded.
-
-    The limit in the check already includes the CPU use of the processes that emulate a storage.
-    """
-    observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
-    for name in ("other_cpu", "other_device"):
-        excess = (observed[name] or 0.0) - limit[name]
-        if excess > 0:
-            yield f"{name}_max", excess
