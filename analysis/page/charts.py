@@ -39,7 +39,6 @@ AMOUNTS = {
     "meta_s": "s in metadata",
 }  # fmt: skip
 SHARES = ("sequential", "consecutive")
-COST = "time that it added"
 OF_CELL = ("storage", "threads", "mode")
 OF_RUN = ("steps_s", "waited_s", *(f"spent_{name}" for name in SPENT), *(f"saves_{name}" for name in REMEDIES))
 STEP_HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at most, s", "steps, s", *SPENT, "cell")
@@ -64,23 +63,14 @@ def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
 def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
     """Return two tables of cells with POSIX profiles: the numbers and times of calls, and the sizes of reads."""
     shown = cells[:MOST_LINES]
-    compared = any(record.profile_cost for record, _ in cells)
-    headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, *([COST] if compared else []), "cell")
-    amounts = [
-        [*_of_cell(each), *_amounts(medians), *_order(medians), *([_cost(each)] if compared else []), each.cell]
-        for each, medians in shown
-    ]
+    headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, "cell")
+    amounts = [[*_of_cell(each), *_amounts(medians), *_order(medians), each.cell] for each, medians in shown]
     sizes = [[*_of_cell(each), *_sizes(medians), each.cell] for each, medians in shown]
     left = [True, False, True]
-    of_cost = (
-        f" The column `{COST}` has the median over pairs of runs, one run with the profile and one run without."
-        if compared
-        else ""
-    )
     about = (
         "Medians over the valid measured runs. The profile has the calls on files of the dataset and of snapshots."
         " Seconds are sums over all threads. A read is consecutive if it begins directly after the last byte that was"
-        " read of the file, and sequential if it begins anywhere after this byte (definitions of Darshan)." + of_cost
+        " read of the file, and sequential if it begins anywhere after this byte (definitions of Darshan)."
     )
     return paragraphs_and_tables(
         about,
@@ -113,13 +103,6 @@ def _sizes(medians: Row) -> list[str]:
     counts = [medians.get(f"posix_read_size_{place}", math.nan) for place in range(len(SIZES))]
     total = sum(counts)
     return [percentage(count / total if total else math.nan) for count in counts]
-
-
-def _cost(record: Record) -> str:
-    cost = record.profile_cost
-    if not cost:
-        return NONE
-    return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
 
 
 def step_table(results: Results) -> Markup:

@@ -124,5 +124,4 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell
 def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> PlannedCell:
     """Return a cell with its state and the number of runs that its record lacks; without a record all runs."""
     least, most = stopping.missing_runs(recorded, terms), stopping.max_missing_runs(recorded, terms)
-    runs_at_once = 2 if stopping.has_pairs(cell.settings, terms) else 1
-    return PlannedCell(cell, state, least * runs_at_once, most * runs_at_once)
+    return PlannedCell(cell, state, least, most)

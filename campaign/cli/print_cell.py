@@ -11,7 +11,7 @@ from campaign.cluster.survey import StateOfCell
 from campaign.config.tree import non_default_settings
 from campaign.storage import emulation
 from jobs.checks import rate_unit
-from jobs.judging import judge, stopping
+from jobs.judging import judge
 from jobs.judging.bound import UNDECIDED
 from jobs.model.codes import CellState, End, RunEnd, run_end_sentence
 from jobs.model.record import Record
@@ -42,8 +42,6 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
     console.show(f"  record     {where}/record.json")
     for check in recorded["checks"]:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
-    if cost := recorded.get("profile_cost"):
-        console.show(f"  profile    {stopping.cost_in_words(cost)}")
     if state["status"] not in (CellState.RUNNING, CellState.QUEUED):
         recorded = {**recorded, "runs": [{**run} for run in recorded["runs"]]}
         end: End = {"code": RunEnd.WORKER_ENDED}

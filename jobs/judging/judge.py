@@ -42,7 +42,6 @@ def judge_record(record: Record, terms: Terms, peak: Peak | None = None) -> Reco
         first = first or _conditions(runs[-1])
     with_verdicts: Record = {**record, "runs": runs, "checks": [], "reason": None, "cause": None}
     with_verdicts.pop("looser_checks", None)
-    with_verdicts.pop("profile_cost", None)
     if record["status"] != "running" or not stopping.missing_runs(with_verdicts, terms):
         _judge_cell(with_verdicts, terms)
     return with_verdicts
@@ -84,8 +83,6 @@ def _judge_cell(record: Record, terms: Terms) -> None:
     record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([width_check] if width_check else [])]
     if looser := looser_checks(terms):
         record["looser_checks"] = looser
-    if cost := stopping.profile_cost(record):
-        record["profile_cost"] = cost
     needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
     missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
     is_cut = missing and runs and runs[-1]["status"] != "valid"  # a worker gives up after bad runs

@@ -106,7 +106,7 @@ def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own):
 REQUEST = {
     "words": [
         "reproduce", "--yes", "-m", "--only", "x", "+size=smoke", "paper=all", "threads=1,2", "cluster=local", "runs=3",
-        "checks.peak_max=2", "redo=true", "detach=false", "campaign_dir=here", "profile.compare=true",
+        "checks.peak_max=2", "redo=true", "detach=false", "campaign_dir=here", "profile.posix=trace",
         "++trace.tail_s=1",
     ]
 }  # fmt: skip
