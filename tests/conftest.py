@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import os
 import shutil
@@ -19,11 +18,6 @@ from hypothesis import HealthCheck, settings
 from tests.lies.lie import MissingError
 
 _NOBODY = 65534
-
-
-def pytest_addoption(parser):
-    words = "a test, its setup or its end that takes longer fails, with the stack of each thread"
-    parser.addini("test_limit_s", words, type=float)
 
 
 def pytest_configure(config):
@@ -50,26 +44,6 @@ def pytest_configure(config):
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
-
-
-def _limited(item):
-    """Let a test fail that takes too long; again and again, for what it does at its end may hang as well."""
-
-    def fail(*_):
-        faulthandler.dump_traceback(sys.__stderr__)
-        pytest.fail(f"not done after test_limit_s = {limit_s:g}")
-
-    limit_s = item.config.getini("test_limit_s")
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.setitimer(signal.ITIMER_REAL, limit_s, limit_s / 10)
-    try:
-        return (yield)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(_limited)
 
 
 @pytest.hookimpl(wrapper=True)

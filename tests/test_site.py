@@ -17,33 +17,41 @@ ROOT = Path(__file__).parents[1]
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?([^\"'\s>]+)|<link\b[^>]*\bhref=[\"']?([^\"'\s>]+)"
 )
-_OF_STYLES = re.compile(r"url\([\"']?(https?:[^)\"']+)|@import\s+[\"'](https?:[^\"']+)")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(
-        words, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
-    )
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return folder
 
 
-def test_every_page_is_built_and_none_fetches_from_a_network(site):
+def test_no_page_fetches_from_a_network(site):
     pages = sorted(site.rglob("*.html"))
 
-    assert {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in (ROOT / "docs").rglob("*.md")} <= {
-        str(page.relative_to(site)) for page in pages
-    }
     fetched = ["".join(found) for page in pages for found in _FETCHED.findall(page.read_text(encoding="utf-8"))]
-    assert len(fetched) > len(pages)  # the styles of each, at least
+    assert len(fetched) > len(pages) > 30  # the styles of each, at least
     assert [name for name in fetched if re.match(r"(?:https?:)?//", name)] == []
-    assert [found for style in site.rglob("*.css") for found in _OF_STYLES.findall(style.read_text("utf-8"))] == []
+    styles = [style.read_text("utf-8") for style in site.rglob("*.css")]
+    assert [found for style in styles for found in re.findall(r"(?:url\(|@import)\s*[\"']?https?:", style)] == []
 
 
-def test_what_the_search_looks_through_is_part_of_the_site(site):
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("keys", ["batch_size", "cluster.partition", "checks.spread_max", "storage=hdd"]),
+        ("columns", ["images_per_s", "verdict", "METRIC_min"]),
+        ("commands", ["python -m campaign stage", "python -m analysis timelog"]),
+        ("checks", ["same_conditions", "checks.spread_max"]),
+        ("claims", ["+paper=table1", "+paper=fig4"]),
+        ("record", ["RecordedRun", "device_read_bytes"]),
+    ],
+)
+def test_a_page_that_follows_from_the_code_is_filled(page, words, site):
+    html = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
 
-    assert "same_conditions" in index
+    assert [word for word in words if word not in html] == []
+    assert "The site of these docs has" not in html

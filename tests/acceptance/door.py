@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pandas as pd
 import psutil
+import yaml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -175,6 +176,17 @@ def processes_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def worker(front: subprocess.Popen[str]) -> psutil.Process:
+    """Find the process that measures for a front: its only child."""
+    (found,) = psutil.Process(front.pid).children()
+    return found
+
+
+def set_aside(results: Path) -> list[str]:
+    """Return the texts of the records that were kept beside newer ones of the same cell."""
+    return [path.read_text("utf-8") for path in sorted(results.glob("records/*/*/record.json"))]
+
+
 def records(results: Path, cells: str = "*") -> list[dict]:
     """Read the records of a campaign folder as they lie there: raw, without verdicts."""
     return [json.loads(path.read_text("utf-8")) for path in sorted(results.glob(f"records/{cells}/record.json"))]
@@ -273,3 +285,20 @@ def stored(folder: Path, *made: dict) -> Path:
     campaign = {"schema": 1, "tool": "tfio-campaign", "requests": [request]}
     (folder / "campaign.json").write_text(json.dumps(campaign), "utf-8")
     return folder
+
+
+def verdicts(folder: Path) -> list[dict]:
+    """Ask for the verdicts on the papers' claims by the records of a campaign folder."""
+    return cli("verdicts", folder, "--json", cwd=folder).json
+
+
+def planned(folder: Path, *words: object) -> list[str]:
+    """List the cells that words ask for, by a dry run: name without hash, runs to go, what tells it from the others."""
+    out = cli(*words, "--dry-run", cwd=folder).out
+    rows = re.findall(r"^(\S+)-[0-9a-f]{10} +\w+ +(\d+) measured runs to go *(.*)$", out, re.MULTILINE)
+    return sorted(" ".join(row).strip() for row in rows)
+
+
+def configuration(folder: Path, *words: object) -> dict:
+    """Ask for the whole configuration that words make; no campaign is started."""
+    return yaml.safe_load(cli(*words, "--cfg", "job", "--resolve", cwd=folder).out)

@@ -1,7 +1,6 @@
 """Whatever is shown of an emulated storage says so, and looks as that storage does."""
 
 import re
-from itertools import pairwise
 
 import pytest
 
@@ -10,7 +9,7 @@ from analysis.__main__ import main
 from analysis.figures.kit import storage_colours
 from tests.analysis.record_factory import record, rows_of, run, store
 from tests.analysis.saving_factory import paper_like
-from tests.analysis.training_factory import figures_of, grid
+from tests.analysis.training_factory import grid
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -34,17 +33,6 @@ def scaling():
     return [
         twin(record([100.0 * rate * n] * 3, storage=name, threads=n)) for name, rate in rates.items() for n in (1, 2)
     ]
-
-
-def test_the_panels_titles_leave_each_other_room():
-    made = scaling()
-    for each in made:
-        each["provenance"]["emulated"]["storage"]["model"] = {"kind": "disk"}
-    figure = figures_of(*made)["fig4"].drawn()
-    figure.draw_without_rendering()
-
-    boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
-    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 @pytest.mark.parametrize("label", ["hdd (emulated)", "HDD", "hdd (root=/x)", "hdd"])

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from campaign.worker.runner import Template
+from jobs.system import page_cache
 from tests.bench.bench import QUIET, Figure, request
 
 SIZES = {"smoke": {"pairs": 1, "threads": 2, "files": 24}, "full": {"pairs": 21, "threads": 2, "files": 512}}
@@ -23,11 +25,7 @@ SIZES = {"smoke": {"pairs": 1, "threads": 2, "files": 24}, "full": {"pairs": 21,
 
 def bare(argument: dict[str, Any]) -> dict[str, Any]:
     """Read all images once and return images/s; no counters, no checks, no names."""
-    import time  # noqa: PLC0415
-
     import tensorflow as tf  # noqa: PLC0415
-
-    from jobs.system import page_cache  # noqa: PLC0415
 
     paths = sorted(Path(argument["dataset"]).rglob("*.jpg"))
     threads = argument["settings"]["threads"]
@@ -43,10 +41,8 @@ def bare(argument: dict[str, Any]) -> dict[str, Any]:
     pipeline = pipeline.map(load, num_parallel_calls=threads).ignore_errors().batch(64).with_options(options)
     page_cache.evict_pages(paths)
     iterator = iter(pipeline)
-    images = 0
     start = time.perf_counter()
-    for batch in iterator:
-        images += batch.shape[0]
+    images = sum(batch.shape[0] for batch in iterator)
     return {"images_per_s": images / (time.perf_counter() - start), "images": images}
 
 

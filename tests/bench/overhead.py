@@ -11,9 +11,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from campaign.worker.runner import Template
 from tests.bench.bench import Figure, request, said
@@ -34,17 +33,12 @@ def measure(runs: int, files: int) -> Iterator[Figure]:
             answer = template.run(argument, Path(logs, "run.log"), 600)
             forked.append(time.perf_counter() - started - answer["wall_s"])
             inside.append(answer["overhead_s"])
-            fresh.append(_fresh(argument))
+            started = time.perf_counter()
+            answer = json.loads(said([sys.executable, "-c", _FRESH], json.dumps(argument)))
+            fresh.append(time.perf_counter() - started - answer["wall_s"])
         template.close()
     ours, theirs = statistics.median(forked), statistics.median(fresh)
     yield Figure("a run beyond its work", ours, "s", "at most 0.12")
     yield Figure("of that, what the run itself does: cache, proof, graph, counters", statistics.median(inside), "s")
     yield Figure("a run beyond its work, in a fresh interpreter", theirs, "s")
     yield Figure("ratio of the two", theirs / ours, "", "at least 10")
-
-
-def _fresh(argument: Mapping[str, Any]) -> float:
-    """Do the same run in an interpreter of its own."""
-    started = time.perf_counter()
-    answer = said([sys.executable, "-c", _FRESH], json.dumps(argument))
-    return time.perf_counter() - started - float(json.loads(answer)["wall_s"])

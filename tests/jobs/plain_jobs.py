@@ -1,10 +1,7 @@
 """What the tests let a forked process do without TensorFlow or anything of ours; each function takes a dict."""
 
-import contextlib
-import fcntl
 import gc
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -37,16 +34,6 @@ def large(argument):
 def fail(_argument):
     message = "on purpose"
     raise ValueError(message)
-
-
-def pipes(_argument):
-    """Return the number of pipes into which a run can write."""
-    found = 0
-    for descriptor in range(3, 256):
-        with contextlib.suppress(OSError):
-            writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-            found += writes and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
-    return {"value": found}
 
 
 def leave(argument):

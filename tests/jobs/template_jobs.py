@@ -29,7 +29,7 @@ from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import np, tf
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import eventually, judged, judged_in_time, was_held_up
+from tests.jobs.jobs_factory import eventually, judged_in_time, was_held_up
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -215,18 +215,6 @@ def residency_as_nobody(argument):
         page_cache._has_cachestat = lambda: False  # noqa: SLF001 - as before Linux 6.5
     found = page_cache.residency([Path(name) for name in argument["names"]])
     return {"value": [asdict(found), found.fraction]}
-
-
-def execute_in_memory(argument):
-    """Run a benchmark; return its figures and the bytes by which the process grew at most."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = _peak_bytes()
-    figures = judged(run.execute(argument), argument)
-    return {"value": (figures, _peak_bytes() - before)}
-
-
-def _peak_bytes():
-    return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 def execute_as_nobody(argument):

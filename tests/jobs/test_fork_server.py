@@ -15,9 +15,7 @@ import psutil
 import pytest
 
 from campaign.errors import EnvironmentFaultError
-from campaign.worker import runner
 from campaign.worker.runner import Template
-from jobs.channel import Channel
 from jobs.model.codes import run_end_sentence
 from tests.jobs.jobs_factory import ROOT, eventually
 
@@ -149,32 +147,6 @@ def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, light, t
         assert [text.count(words) for words in ("forged", "straight to the descriptor", "to stderr")] == [1, 1, 1]
 
 
-def test_a_run_can_write_into_the_pipe_of_its_result_and_into_no_other_ones(light, tmp_path):
-    logs = [tmp_path / f"{number}.log" for number in range(2)]
-
-    outcomes = light.run_together([{}] * 2, logs, 30, job="tests.jobs.plain_jobs:pipes")
-
-    assert [each.run["value"] for each in outcomes] == [1, 1]
-
-
-def test_what_a_library_prints_while_it_is_imported_is_in_the_templates_log_which_no_link_leads_elsewhere(
-    tmp_path, monkeypatch, log
-):
-    (tmp_path / "talkative.py").write_text("print('hello from the import', flush=True)\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(tmp_path))))
-    private, own = tmp_path / "private", tmp_path / "template.log"
-    private.write_text("of the user alone")
-    own.symlink_to(private)
-    template = Template(own, ("talkative",))
-
-    answer = template.run({"value": 1}, log, 30, job="tests.jobs.plain_jobs:echo")
-    template.close()
-
-    assert (answer["value"], private.read_text()) == (1, "of the user alone")
-    assert not own.is_symlink()
-    assert "hello from the import" in own.read_text()
-
-
 def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, tmp_path):
     ask("pid")
     with ThreadPoolExecutor(1) as thread:
@@ -186,46 +158,6 @@ def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, t
     assert eventually(lambda: gone(run))
     os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
     assert ask("echo", value=1)["value"] == 1
-
-
-def test_a_template_that_stalls_is_killed_and_the_next_run_works(ask, light, monkeypatch):
-    monkeypatch.setattr(runner, "MARGIN_S", 0.3)
-    ask("pid")
-    os.kill(stalled := template_pid(light), signal.SIGSTOP)
-
-    answer = ask("echo", value=1, timeout_s=0.1)
-
-    assert answer["end"] == {"code": "template_silent", "seconds": 0.3}
-    assert eventually(lambda: gone(stalled))
-    assert ask("echo", value=1)["value"] == 1
-
-
-def test_a_template_that_died_between_runs_is_started_again(ask, light):
-    first, template = ask("pid")["value"], template_pid(light)
-    os.kill(template, signal.SIGKILL)
-    assert eventually(lambda: gone(template))
-
-    assert ask("pid")["value"] != first
-
-
-def test_a_template_whose_requests_end_kills_the_run_under_way_and_its_children(tmp_path, log):
-    request = {
-        "job": "tests.jobs.plain_jobs:hang",
-        "arguments": [{"pids": str(tmp_path / "pids")}],
-        "logs": [str(log)],
-        "timeout_s": 60,
-    }
-    command = [sys.executable, "-m", "jobs.fork_server", "tests.jobs.plain_jobs"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        channel = Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
-        channel.send(request)
-        left = numbers(tmp_path / "pids")
-
-        channel.close()
-        process.stdin.close()
-
-        assert process.wait(timeout=30) == 0
-    assert eventually(lambda: all(gone(pid) for pid in left))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["it closes the template", "it cannot"])
@@ -263,34 +195,12 @@ def test_where_one_of_several_is_killed_the_others_are_ended_and_say_so(light, t
     assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "0")))
 
 
-def test_close_may_be_called_twice_and_before_the_start(light, ask):
-    light.close()
-    ask("pid")
-
-    light.close()
-    light.close()
-
-    assert ask("echo", value=1)["value"] == 1
-
-
 def test_a_module_that_cannot_be_imported_is_a_fault_of_the_environment(tmp_path):
     template = Template(tmp_path / "template.log", ("no_such_module_of_ours",))
 
     with pytest.raises(EnvironmentFaultError, match="no_such_module_of_ours"):
         template.run({}, tmp_path / "run.log", 5, job="json:loads")
     assert "ModuleNotFoundError" in (tmp_path / "template.log").read_text()
-
-
-def test_many_runs_leave_no_process_and_no_descriptor_behind(ask, light):
-    ask("pid")
-    template = psutil.Process(template_pid(light))
-    before = template.num_fds()
-
-    for _ in range(20):
-        ask("echo", value=0)
-
-    assert eventually(lambda: template.children() == [])
-    assert eventually(lambda: template.num_fds() <= before)
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "hard"])

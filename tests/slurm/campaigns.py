@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from tests.judged import records_of
+from tests.acceptance import door
 
 WORDS = (
     "cluster=slurm", "dataset.files=24", "dataset.median_bytes=3000", "dataset.width=64", "dataset.height=64",
@@ -46,7 +46,7 @@ class Campaign:
         """Start the campaign, or go on with it, to its end."""
         return self(*WORDS, *words)
 
-    @contextmanager
+    @contextlib.contextmanager
     def under_way(self, *words: str, runs: int = 0):
         """Start the campaign in the background, up to so many measured runs; in the end its front process is killed."""
         front = subprocess.Popen(
@@ -62,49 +62,55 @@ class Campaign:
             front.wait()
             front.stdout.close()
 
-    def records(self) -> list[dict]:
-        """Read every record, with its verdicts."""
-        return records_of(self.cwd / "results")
+    def records(self, folder: str = "results") -> list[dict]:
+        """Read every record as it lies there."""
+        return door.records(self.cwd / folder)
 
-    def measured(self, *statuses: str) -> list[dict]:
-        """List the measured runs of all records that came to their end, or those of these statuses."""
-        return [
-            run
-            for one in self.records()
-            for run in one["runs"]
-            if run["role"] == "measured" and run["status"] in (statuses or ("valid", "invalid"))
-        ]
+    def runs(self) -> list[dict]:
+        """List the runs of all records that have begun."""
+        return [run for one in self.records() for run in one["runs"]]
+
+    def measured(self) -> list[dict]:
+        """List the measured runs of all records that came to their end."""
+        return [run for run in self.runs() if run["role"] == "measured" and run["status"] == "ended"]
 
     def assert_whole(self, runs: int) -> None:
         """Check that no run is lost and none measured twice; one that a busy machine spoiled may come again or not."""
-        spoiled = [run["reason"] for run in self.measured("invalid")]
-        valid = len(self.measured("valid"))
+        judged = [run for one in door.judged(self.cwd / "results") for run in one["runs"] if run["role"] == "measured"]
+        valid = sum(run["status"] == "valid" for run in judged)
+        spoiled = [run["reason"] for run in judged if run["status"] == "invalid"]
         assert valid <= runs <= valid + len(spoiled), (valid, spoiled)
 
     def status(self) -> dict[str, tuple[str, str]]:
-        """Ask what the cells are: ``{readable name: (status, reason)}``."""
+        """Ask what the cells are: ``{cell: (status, reason)}``."""
         cells = json.loads(self("status", "--json").stdout)["cells"]
-        return {name.rpartition("-")[0]: (cell["status"], str(cell["reason"])) for name, cell in cells.items()}
+        return {name: (cell["status"], str(cell["reason"])) for name, cell in cells.items()}
 
-    def worker(self) -> psutil.Process:
-        """Find the worker that is at work."""
-        mine = (
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if "campaign.worker" in (process.info["cmdline"] or []) and str(self.cwd) in process.info["cmdline"][-1]
-            and "srun" not in process.info["cmdline"][0]
-        )  # fmt: skip
-        return next(mine)
+    def ranks(self, rank: int = 0) -> list[psutil.Process]:
+        """List the processes of a rank of the job that is at work, its worker first."""
+        job, found = self.job(), []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                own = process.environ()
+                if (own.get("SLURM_ARRAY_JOB_ID"), own.get("SLURM_PROCID")) == (job, str(rank)):
+                    found += [process] * (own.get("SLURM_STEP_ID") == "0" and process.name() != "slurmstepd")
+        return found
+
+    def worker(self, rank: int = 0) -> psutil.Process:
+        """Find the process of a rank that Slurm itself started."""
+        return next(each for each in self.ranks(rank) if each.parent().name() == "slurmstepd")
 
     def job(self) -> str:
-        """Return the id of the only array of the campaign."""
-        (batch,) = self.cwd.glob("results/workers/*/batch.json")
-        return str(json.loads(batch.read_text())["job_id"])
+        """Return the id of the last array of the campaign."""
+        return self._listed("%F")[-1]
+
+    def _listed(self, form: str) -> list[str]:
+        lines = self.lab.run("squeue", "-h", "-r", "--states=all", "-S", "i", "-o", f"{form} %Z").splitlines()
+        return [line.split()[0] for line in lines if str(self.cwd) in line]
 
     def job_states(self) -> list[str]:
         """Ask Slurm for the states of all jobs that ran in this campaign's folder."""
-        lines = self.lab.run("squeue", "-h", "-r", "--states=all", "-o", "%T %Z").splitlines()
-        return [line.split()[0] for line in lines if str(self.cwd) in line]
+        return self._listed("%T")
 
 
 def wait(ready, timeout_s: float = _PATIENCE_S) -> None:

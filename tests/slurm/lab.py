@@ -1,6 +1,6 @@
 """A real Slurm on one machine: munge, slurmctld and a few slurmd on loopback, in a folder of its own.
 
-For tests it is a fixture (tests/slurm/conftest.py); for a person, a shell with the cluster in it::
+For tests it is a fixture (tests/acceptance/test_slurm_lab.py); for a person, a shell with the cluster in it::
 
     python -m tests.slurm.lab [--nodes 4] [--cpus 2] [--accounting] [--memory-limit]
 
@@ -27,8 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-
-from campaign.testbed.ceph import find_free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db", "my_print_defaults")
@@ -376,6 +374,16 @@ def lab(**shape: int):
     finally:
         cluster.down()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Find ports below those that the kernel gives to clients, which could take one while its daemon is stopped."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", 20_000 + secrets.randbelow(12_000)))
+            ports.add(probe.getsockname()[1])
+    return list(ports)
 
 
 def _host() -> str:

@@ -4,10 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from analysis.__main__ import main
-from tests.analysis.record_factory import disturbed, record, rows_of, store
 
 pytestmark = pytest.mark.usefixtures("unrendered")  # but where the analysis is a process of its own
 ROOT = Path(__file__).parents[3]
@@ -51,34 +49,6 @@ def test_it_runs_without_tensorflow_and_hydra_and_gives_the_same_bytes_each_time
     assert [each in pdf for each in (b"/CIDFontType2", b"/Type3", b"CreationDate")] == [True, False, False]
 
 
-def test_the_summary_names_medians_scaling_the_paper_and_the_files_and_piped_is_plain(campaign, capsys, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    assert main([str(campaign)]) == 0
-
-    out = capsys.readouterr().out
-    assert [told for told in ("190 \N{PLUS-MINUS SIGN} ", "1.90", "paper's lustre", "7.80") if told not in out] == []
-    assert str(campaign / "figures" / "fig4.pdf") in out.splitlines()
-    assert not [sign for sign in "\x1b…│─┃━" if sign in out]
-    assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= 120
-    assert all(path.name[-10:] in out for path in (campaign / "records").iterdir())
-
-
-def test_a_figure_that_the_records_no_longer_give_is_removed_and_named_and_that_of_others_stays(campaign, capsys):
-    main([str(campaign)])
-    (campaign / "figures" / "fig4-mine.png").write_bytes(b"mine")
-    store(campaign, record([1.0, 2.0, 3.0], cache="warm"))
-
-    main([str(campaign)])
-
-    figures = sorted(path.name for path in (campaign / "figures").glob("fig4*.pdf"))
-    assert "fig4.pdf" not in figures
-    assert len(figures) == 2
-    said = capsys.readouterr().err
-    assert "removed old figures, which are not made from the present records: fig4.csv, fig4.pdf, fig4.png" in said
-    assert (campaign / "figures" / "fig4-mine.png").read_bytes() == b"mine"
-
-
 @pytest.mark.parametrize("name", ["results", "long name " * 12])
 def test_quiet_prints_the_paths_alone_each_on_one_line(name, campaign, capsys):
     campaign = campaign.rename(campaign.with_name(name.strip()))
@@ -112,37 +82,6 @@ def test_words_are_not_shortened(campaign, capsys):
         main([str(campaign), "--qui"])
 
     assert capsys.readouterr().err == "error: unknown flag '--qui'\n\nhint: did you mean '--quiet'?\n"
-
-
-def test_nothing_rests_on_runs_that_others_spoiled_which_are_shown_grey(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("analysis.output.terminal._console", lambda: Console(force_terminal=True, width=160))
-    store(tmp_path, record([100.0], threads=1), disturbed(151.25, 171.75, threads=2))
-
-    assert main([str(tmp_path)]) == 0
-
-    (shown,) = (line for line in capsys.readouterr().out.splitlines() if "6.3 %\N{DOUBLE DAGGER}" in line)
-    assert "\x1b[90m" in shown
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert '<span class="disturbed">162 \N{PLUS-MINUS SIGN} 6.3 % \N{DOUBLE DAGGER}</span>' in page
-    numbers = "".join(
-        (tmp_path / name).read_text() for name in ("tables/medians.csv", "tables/verdicts.csv", "figures/fig4.csv")
-    )
-    assert not [number for number in ("161.5", "151.25", "171.75") if number in numbers]
-
-
-def test_the_files_of_numbers_have_a_row_a_cell_and_a_run_and_no_column_of_ours_alone(campaign):
-    main([str(campaign), "--quiet"])
-
-    cells, runs = (rows_of(campaign / "tables" / name) for name in ("medians.csv", "runs.csv"))
-    assert {row["threads"]: row["images_per_s"] for row in cells} == {
-        "1": "100.0",
-        "2": "190.0",
-        "4": "350.0",
-        "8": "400.0",
-    }
-    assert [row["images_per_s"] for row in runs if row["threads"] == "2"] == ["99999.0", "185.0", "190.0", "195.0"]
-    assert set(cells[0]) & {"series_key", "set_key", "looser_checks", "conditions", "no_scaling", "disturbed"} == set()
-    assert {"storage", "scaling", "wall_s_max", "checks", "spread"} <= set(cells[0])
 
 
 @pytest.mark.parametrize("verb", ["", "compare", "trace", "verdicts"])

@@ -2,11 +2,10 @@
 
 import pytest
 
-from analysis.figures.feed_accelerators import answers, draw_utilization
+from analysis.figures.feed_accelerators import answers
 from analysis.frames import frames_of_records
 from jobs.judging.fed_accelerators import NOT_MLPERF
 from tests.analysis.record_factory import id_of, parse, record, run
-from tests.analysis.training_factory import drawn
 
 OWN = {"name": "own", "minimum": 0.9, "step_s": 0.1, "batch": 8, "sample_bytes": 200_000}
 MERIT = {"kind": "pipeline", "figure": "au_percent", "unit": "%", "better": "higher", "benchmark": "feed"}
@@ -41,24 +40,6 @@ def late_probe(number, batches="cold", times=2, **settings):
 
 SEARCH = [probe(3, 99.0), probe(4, 93.0, 91.0), probe(5, 74.0, 91.0), probe(8, 46.0)]
 CONTROLS = [probe(5, 99.5, batches="memory")]
-
-
-def test_the_chart_has_the_limit_the_demand_and_a_line_per_source_of_batches():
-    (spec,) = drawn("feed", *SEARCH, *CONTROLS)
-    left, right = draw_utilization(spec.frame.assign(baseline=60.0), spec.title, spec.caption).axes
-
-    cold = spec.frame[spec.frame["batches"] == "cold"]
-    assert cold["demand"].tolist() == pytest.approx([48, 64, 80, 128])
-    assert cold["au_percent_min"].tolist() == [99, 91, 74, 46]
-    assert any(set(line.get_ydata()) == {90.0} for line in left.lines), "the limit"
-    assert any(list(line.get_ydata()) == pytest.approx([48, 64, 80, 128]) for line in right.lines), "the demand"
-    assert any(set(line.get_ydata()) == {60.0} for line in right.lines), "the baseline"
-    assert "not an MLPerf result" in spec.title
-
-
-def test_what_the_chart_has_is_not_drawn_over_its_settings_again():
-    assert drawn("sweep-feed", *SEARCH, *CONTROLS) == []
-    assert len(drawn("sweep-feed", SEARCH[0])) == 1, "one number is no chart of its own"
 
 
 FEEDS_4 = f"local feeds 4 own, not 5 (worst rank 91.0 %, 74.0 %) ({NOT_MLPERF})"

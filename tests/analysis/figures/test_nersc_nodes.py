@@ -1,10 +1,8 @@
 """NERSC's figures: what is drawn is what the records and the time logs hold."""
 
-import pandas as pd
 import pytest
 
 from analysis.claims.nersc2018 import published_rate
-from analysis.figures import nersc_nodes
 from analysis.records.frame import rows_of
 from jobs.events import TimeLog
 from tests.analysis.nersc_factory import hepcnn
@@ -18,17 +16,6 @@ READ_S = {
 # Their GB/s take this many reads of training files, whatever was read, and all others as of validation files.
 TRAINING_READS = 1024
 TRAINING_BYTES, VALIDATION_BYTES = 426_908_752, 56_600_032
-
-
-def test_controls_stand_beside_what_they_are_controls_of(tmp_path):
-    whole, without = hepcnn(1, "local", 8), hepcnn(1, "local", 0)
-    without["cell"]["settings"]["benchmark"]["control"] = "no_io"
-    without["cell"]["id"] += "-no-io"
-
-    made = figures_of(without, whole, folder=tmp_path)
-
-    assert made["nersc-hepcnn-controls"].frame["place"].tolist() == ["none", "no_io"]
-    assert len(made["nersc-hepcnn-latency"].frame) == 1
 
 
 def test_rates_are_those_of_the_time_logs_of_all_ranks(tmp_path):
@@ -52,26 +39,6 @@ def test_rates_are_those_of_the_time_logs_of_all_ranks(tmp_path):
     sizes = 16 * 4 * (3 * 64 + 4), 2 * 4 * (3 * 64 + 4)
     assert row["published"] == pytest.approx((4 * sizes[0] + 2 * sizes[1]) / seconds / 1e6)
     made["nersc-hepcnn-bandwidth"].drawn()
-
-
-def test_rates_are_drawn_over_nodes_beside_the_ideal_of_the_fewest():
-    rates = {name: [10.0 * (place + 1), 30.0 + place, 50.0 + place] for place, name in enumerate(nersc_nodes.RATES)}
-    frame = pd.DataFrame({"storage": "ssd", "host": "n1", "nodes": [2, 4, 16], "shuffle": "local", **rates})
-
-    figure = nersc_nodes.draw_rates(pd.concat([frame, frame.assign(shuffle="global")]), "", "")
-
-    lines = [
-        (line.get_linestyle(), line.get_xdata().tolist(), line.get_ydata().tolist()) for line in figure.axes[0].lines
-    ]
-    drawn = [[0, 1, 2]] * 4
-    assert lines[:4] == [("--", *each) for each in zip(drawn, rates.values(), strict=True)]
-    assert lines[4:8] == [("-", *each) for each in zip(drawn, rates.values(), strict=True)]
-    assert lines[8:] == [(":", [0, 1, 2], [20.0, 40.0, 160.0])]
-    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["2", "4", "16"]
-    assert figure.axes[0].get_ylim()[1] > 53 * 1.1
-    assert [text.get_text() for text in figure.legends[0].get_texts()][-2:] == [
-        "dashed: shuffled globally", "ideal: the fewest nodes' sum_per_rank, scaled",
-    ]  # fmt: skip
 
 
 def test_published_read_times_shrink_as_nodes_grow():

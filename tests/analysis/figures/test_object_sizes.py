@@ -2,7 +2,6 @@
 
 import pytest
 
-from analysis.figures import object_sizes
 from tests.analysis.record_factory import record, run, scattered
 from tests.analysis.training_factory import drawn
 
@@ -16,51 +15,6 @@ def of_size(size, rate, *, threads=1, kind=None, engine="threads"):
         made["cell"]["settings"]["storage"] = {"name": node["name"], "kind": kind, "engine": engine}
         made["cell"]["id"] += f"-{engine}"
     return made
-
-
-def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_calls_a_panel():
-    records = [
-        made
-        for threads in (1, 4)
-        for size, rate in ((12_000, 10.0), (112_000, 80.0), (19_000_000, 400.0))
-        for made in (
-            of_size(size, 2 * rate, threads=threads),
-            of_size(size, rate, threads=threads, kind="s3"),
-            of_size(size, rate / 2, threads=threads, kind="s3", engine="async"),
-        )
-    ]
-
-    (spec,) = drawn("objects", *records)
-
-    assert len(spec.frame) == len(records)
-    found = spec.frame.set_index(["storage", "threads", "bytes_per_image"])["read_mb_per_s"]
-    assert found["disk", 4, 112_000] == pytest.approx(2 * found["ceph (engine=threads)", 4, 112_000])
-    panes = [axes for axes in spec.drawn().axes if axes.get_xscale() == "log"]
-    assert [axes.get_title() for axes in panes] == ["1 call at once", "4 calls at once"]
-    assert [text.get_text() for text in panes[0].get_xticklabels()] == ["12 kB", "112 kB", "19 MB"]
-    assert "Not comparable" not in spec.caption  # other sizes are other data
-    signs = {look.marker for look in object_sizes.LOOKS}
-    assert [[len(line.get_xdata()) for line in axes.lines if line.get_marker() in signs] for axes in panes] == [
-        [3] * 3
-    ] * 2
-
-
-def test_the_unit_of_a_size_is_that_of_what_is_written():
-    said = {900: "0.9 kB", 12_345: "12.3 kB", 999_700: "1 MB", 19_000_000: "19 MB", 999_900_000: "1 GB",
-            3_500_000_000: "3.5 GB"}  # fmt: skip
-    (spec,) = drawn("objects", *(of_size(size, size / 100, kind="s3") for size in said))
-
-    axes = next(axes for axes in spec.drawn().axes if axes.get_xscale() == "log")
-    assert [text.get_text() for text in axes.get_xticklabels()] == [*said.values()]
-
-
-@pytest.mark.parametrize(("factor", "named"), [(2, True), (1.9, False)])
-def test_sizes_are_named_where_their_names_do_not_overlap(factor, named):
-    (spec,) = drawn("objects", *(of_size(int(size * 10_000), 9.0, kind="s3") for size in (1, factor)))
-
-    ticks = spec.drawn().axes[0].get_xticks().tolist()
-
-    assert (ticks == [10_000, 20_000]) is named
 
 
 @pytest.mark.parametrize(("other", "comparable"), [(12_000, True), (112_000, False), (7, False)])

@@ -25,23 +25,6 @@ def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why():
     assert "Not comparable (mixed: hosts node1, node2)." in spec.caption
 
 
-def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held():
-    records = [
-        toy([float(size)] * 3, size=size, benchmark__layout=layout)
-        for size in (1, 2, 4)
-        for layout in ("flat", "nested")
-        if (size, layout) != (4, "nested")
-    ]
-
-    (spec,) = drawn("sweep-", *records)
-
-    panels = {axes.get_xlabel(): axes for axes in spec.drawn().axes}
-    assert set(panels) == {"benchmark.size", "benchmark.layout"}
-    assert panels["benchmark.size"].get_title() == "at benchmark.layout=flat"
-    assert [text.get_text() for text in panels["benchmark.layout"].get_xticklabels()] == ["flat", "nested"]
-    assert "4 of 5 cells" in spec.caption
-
-
 def test_versions_never_mix():
     newer = swept()
     for each in newer:
@@ -50,10 +33,3 @@ def test_versions_never_mix():
     specs = drawn("sweep-", *swept(), *newer)
 
     assert [spec.stem for spec in specs] == ["sweep-toy_version_1", "sweep-toy_version_2"]
-
-
-def test_storages_stand_side_by_side_where_nothing_else_was_swept():
-    (spec,) = drawn("sweep-", *(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
-
-    assert spec.frame["swept"].unique().tolist() == ["storage"]
-    assert [text.get_text() for text in spec.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]

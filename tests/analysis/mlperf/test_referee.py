@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,8 +12,8 @@ from analysis.__main__ import main
 from analysis.mlperf.dlio_folder import read_folder
 from analysis.mlperf.referee import COUNTINGS, FIGURES, Definition, by_rank_and_epoch, definitions, judge, worst
 from tests.analysis.mlperf.dlio_factory import BETWEEN_S, FIRST_S, dlio_run, edit
-from tests.test_rooms import ROOT
 
+ROOT = Path(__file__).parents[3]
 VERSIONS = (0, 1, 2, 3)
 
 

@@ -5,25 +5,18 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from analysis.output.csv_columns import FILES, page_lines
+from analysis.output.csv_columns import FILES
 from analysis.traces.posix import AGREEMENT
 from jobs.model.declared import declared_settings
 from jobs.model.results import METRICS, Run
 from jobs.model.settings import Common
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "reference" / "columns.md"
 SETTINGS = {*declared_settings(Common)}
 PATTERN = re.compile(r".*[.].*|posix_.*|snapshot_.*_s|.*_(cold|warm)_(loads|read_s)")
 
 
-def test_the_page_of_columns_is_what_the_list_says():
-    assert PAGE.read_text(encoding="utf-8").splitlines() == [*page_lines()], (
-        "python -m analysis.output.csv_columns > docs/reference/columns.md"
-    )
-
-
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", ["medians.csv", "runs.csv"])
 def test_each_column_of_a_measured_campaign_is_on_the_page(file):
     path = ROOT / "tests" / "acceptance" / "goldens" / "measured" / file
     with path.open(encoding="utf-8") as lines:

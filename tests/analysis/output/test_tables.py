@@ -1,32 +1,24 @@
-# ruff: noqa: RUF001 - a dash and a sign of times are what is shown
-"""One small campaign of each kind of table: what stands in Markdown, on the page and on a terminal, cell by cell."""
+"""What the tables say beside their numbers, and which names they give to cells."""
 
 import re
 from html import unescape
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pandas import DataFrame
-from rich.text import Text
 
 from analysis.errors import AnalysisError
-from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.frames import frames_of_records as measured_tables
 from analysis.output import notes, tables, terminal
 from analysis.page import cells
 from analysis.page.part import Results
 from analysis.records.read_records import FoundRecords, SkippedRecord
-from analysis.records.record import record_of
 from analysis.text import PLUS_MINUS
-from jobs.judging.bound import bound_of_cell
-from jobs.judging.judge import CURE_OF_LOOSER, judge_record
+from jobs.judging.judge import CURE_OF_LOOSER
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import disturbed, failed, id_of, parse, record, run, scattered, unstable
 from tests.analysis.saving_factory import saved
-from tests.analysis.training_factory import drawn, frames, grid, step, training
+from tests.analysis.training_factory import frames, grid, step, training
 
 COLD = [run(n, 9e3, fails=["cold"]) for n in (4, 5)]
 LESS = ("training", "files_per_s", "s/file", "lower")
@@ -50,60 +42,8 @@ EVERY = [
 
 # Below each heading its rows: of three runs around 97 those are 97, 0.99 and 1.02 times as much, of four the median is
 # the mean of the middle two; what runs gave that do not count stands nowhere but where others alone spoiled all.
-TABLES = """
-storage;threads;images/s;MB/s;of baseline;s;vs 1 thread;n;remarks
-local;1;97.0 ± 2.0 %;10.9;26 %;5.28;1.00×;3;
-local;2;176 ± 10 %;19.7;48 %;2.92;1.81×;4;
-local;4;50.0 ± 2.0 % †;5.60;80 %;10.2;0.52×†;3/6;cold failed 2x
-local;16;162 ± 6.3 % ‡;18.1;–;3.18;–;0/2;INVALID; quiet failed 2x
-local;32;–;–;–;–;–;0;UNFINISHED
-storage;benchmark.size;benchmark.way;files/s or s/file;n
-hdd;3;a;9.00 ± 2.0 %;3
-local;1;–;5.00 ± 2.0 %;3
-local;2;a;10.0 ± 2.0 %;3
-storage;threads;batch;prefetch;control;runtime s;images/s;input share;compute share;between;n
-ssd;4;16;0;none;180 ± 2.0 %;50.5;1 %;99 %;–;3
-ssd;4;64;1;no_compute;37.0 ± 2.0 %;246;3 %;96 %;–;3
-ssd;4;64;1;no_io;61.0 ± 2.0 %;149;2 %;98 %;–;3
-ssd;4;64;1;none;150 ± 33 %;60.6;8 %;92 %;241 %;3
-storage;threads;checkpoint;runtime s;one checkpoint, s;images/s;input share;compute share;checkpoint share;n
-ssd;8;none;152 ± 0.5 %;–;59.9;1 %;99 %;0 %;2
-ssd;8;burst buffer, optane to hdd, async, 2 in flight;160 ± 2.0 %;1.40;56.8;1 %;99 %;30 %;3
-storage;access;threads;MB/s;s;engine;n
-local;random_read;4;7.00;717;fio-3.33;3
-local;read;–;41.0 ± 2.0 %;122;fio-3.33;3
-local;write;–;132 ± 8.7 %;38.1;fio-3.33;4
-""".strip().splitlines()
-TERMINAL = """\
-micro: dataset demo (512 files), batch 64, prefetch 0, cold cache, preprocess
-                                             of
-storage  threads       images/s  MB/s  baseline    n  remarks                   cell
-local          1   97.0 ± 2.0 %  10.9      26 %    3                            ID
-local          2     176 ± 10 %  19.7      48 %    4                            ID
-local          4  50.0 ± 2.0 %†  5.60      80 %  3/6  cold failed 2x            ID
-local         16   162 ± 6.3 %‡  18.1         –  0/2  INVALID; quiet failed 2x  ID
-local         32              –     –         –    0  UNFINISHED                ID
-
-vs 1 thread   local  paper's hdd  paper's lustre
-          2   1.81×        1.65×               –
-          4  0.52×†        1.95×               –
-paper: Chien et al. 2018, Sec. VII
-
-toy: dataset demo (512 files), threads 4, batch 64, prefetch 0, cold cache, preprocess; 3 runs of each
-                         files/s
-                              or
-storage  size  way        s/file  cell
-hdd         3    a  9.00 ± 2.0 %  ID
-local       1    –  5.00 ± 2.0 %  ID
-local       2    a  10.0 ± 2.0 %  ID
-"""
 QUIET = "quiet: others kept 3.00 cores busy (at most 0.5) and took 0.0% of the time of vda (at most 5%)"
 WARM = "cold: 100.00% of the pages were in memory before the start (100%, at most 1%)"
-COMPLAINTS = [
-    f"cell invalid: 0 of 2 measured runs valid, 1 needed; {QUIET} (2 measured runs invalid)",
-    "cell unfinished: 0 of 0 measured runs valid, 1 needed; 1 more to be measured",
-    f"2 measured runs invalid: {WARM}", "1 measured run failed: killed",
-]  # fmt: skip
 
 
 def results_of(*made, skipped=(), folder=Path("home"), drawn=()):
@@ -123,22 +63,6 @@ def shown(capsys, *what):
     """Return what is printed on a terminal; ids are as long as the heading."""
     terminal.print_text(*what)
     return re.sub(r"\w+-[\w-]+-[0-9a-f]{10}", "ID", capsys.readouterr().out)
-
-
-def test_every_form_of_the_tables_has_what_the_runs_of_the_records_gave(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "150")
-    table, runs, _ = frames(*EVERY)
-
-    lines = [
-        re.split(r" ?\| ?", line)[1:-1] for line in tables.medians_markdown(table, runs).splitlines() if line[:1] == "|"
-    ]
-    page = rows_of_page(cells.median_tables(results_of(*EVERY)))
-
-    assert [";".join(line[:-1]) for line in lines if line[0] != "---"] == TABLES
-    assert [";".join(row[:-1]) for row in page] == TABLES
-    assert all(len(line) == len(below) for line, below in pairwise(lines) if "---" in below)
-    assert shown(capsys, *terminal.summary_tables(table, runs)).startswith(TERMINAL)
-    assert [text for _, text in tables.not_counted(table, runs)] == COMPLAINTS
 
 
 def test_a_reason_that_a_cell_shares_with_its_runs_or_with_other_cells_is_listed_once():
@@ -163,40 +87,6 @@ def test_a_cell_is_named_by_its_hash_where_that_names_it(ids, short):
     assert terminal.short_ids(ids) == {each: each[2:] if short else each for each in ids}
 
 
-@pytest.mark.parametrize(("most", "more"), [(4, ""), (3, "… and 1 more, in tables/medians.csv")])
-def test_of_very_many_cells_as_many_are_printed_as_can_be_read_and_all_are_told_of(capsys, monkeypatch, most, more):
-    monkeypatch.setattr(terminal, "MOST_ROWS", most)
-    bad = [record([failed(1, f"no {n}")], threads=2**n) for n in range(4)]
-    table, runs, _ = frames(*bad)
-
-    text = shown(capsys, *terminal.summary_tables(table, runs))
-
-    assert text.count(" FAILED ") == most
-    assert text.count("cell failed: 0 of 1 measured runs valid, 1 needed; no ") == most
-    assert (more in text) == (more.replace("medians.csv", "medians.md") in text) == (not more or most == 3)
-    assert text.count("and 1 more") == 2 * bool(more)
-
-
-def test_a_metric_without_a_unit_is_named_in_the_heading_and_on_the_axis(capsys):
-    unitless = toy(scattered(5.0), size=1, merit=("pipeline", "files_per_s", "", "higher"))
-    table, runs, _ = frames(unitless)
-    (spec,) = drawn("sweep-", unitless)
-
-    assert shown(capsys, *terminal.summary_tables(table, runs)).splitlines()[1].split() == [
-        "storage",
-        "files_per_s",
-        "cell",
-    ]
-    assert spec.drawn().axes[0].get_ylabel() == "files_per_s\nhigher is better"
-
-
-def test_what_is_piped_is_120_wide_and_columns_keep_their_sides(capsys):
-    table = terminal.empty_table(("a", "left"), ("b", "right"))
-    table.add_row("1", "22")
-
-    assert shown(capsys, Text("x " * 99), table).splitlines() == ["x " * 59 + "x", "x " * 38 + "x", "a   b", "1  22"]
-
-
 @pytest.mark.parametrize("width", [80, 90])
 def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -211,51 +101,6 @@ def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width)
     told = (f"20590 {PLUS_MINUS} 0.5 %", "2 measured runs invalid", "runtime", *["optane (scratch)"] * (width == 90))
     assert [text for text in told if text not in out] == []
     assert "…" not in out
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_on_a_narrow_terminal_a_cell_is_one_line_with_its_whole_id_and_headings_are_whole(capsys, monkeypatch, width):
-    monkeypatch.setenv("COLUMNS", str(width))
-    hdd = baseline([163.0] * 3, "read", storage="hdd")
-    made = [*(record([90.0 * n, 99.0 * n], threads=n, storage="hdd") for n in (1, 8)), record([9.0], storage="lustre")]
-    short = {id_of(each): id_of(each)[-10:] for each in made}
-    table = frames(hdd, *made)[0]
-
-    terminal.print_text(terminal.medians_table(table[table["cell"].isin(short)], short))
-
-    *headings, first, second, third = capsys.readouterr().out.splitlines()
-    assert {"storage", "threads", "images/s", "cell"} <= set(headings[-1].split())
-    assert [line.split()[0] for line in (first, second, third)] == ["hdd", "hdd", "lustre"]
-    assert {line.split()[-1] for line in (first, second, third)} == set(short.values())
-
-
-@pytest.mark.parametrize(("width", "has_numbers"), [(120, True), (52, False)])
-def test_what_bounds_a_cell_is_said_in_every_form_with_the_numbers_that_decide(width, has_numbers, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    busy = {"elapsed_s": 10.0, "wall_s": 10.0, "load_s": 9.9, "other_s": 0.1, "cpu_s": 2.0, "steal_s": 0.0}
-    many = record([run(n, 51.2, other_cpu=0.0, **busy | {"cpu_s": 39.0}) for n in (1, 2, 3)], threads=4)
-    few = record([run(n, 51.2, other_cpu=0.0, **busy) for n in (1, 2, 3)], threads=2)
-    for made in (many, few):
-        made["provenance"]["affinity"] = [0, 1, 2, 3]
-    both = [
-        record_of(value, Path(), bound_of_cell(value)) for value in (judge_record(m, m["terms"]) for m in (many, few))
-    ]
-    table, runs = measured_tables(both)
-
-    page = rows_of_page(
-        cells.median_tables(Results(FoundRecords(tuple(both), (), Path()), table, runs, None, (), {}, Path()))
-    )
-    texts = [[*map(" ".join, page)], tables.medians_markdown(table, runs).splitlines()]
-    printed = " ".join(shown(capsys, *terminal.summary_tables(table, runs)).split())
-
-    for lines in texts:
-        assert [("decoding" in line, "3.9 of 4 processors busy" in line) for line in lines if "51.2" in line] == [
-            (False, False), (True, True),
-        ]  # fmt: skip
-    assert ("decoding" in printed, "undecided" in printed) == (True, True)
-    assert ("3.9 of 4" in printed) is has_numbers
-    assert table["bound"].tolist() == ["decoding", "undecided"]
-    assert table["bound_share"].tolist() == [pytest.approx(0.975), pytest.approx(0.1)]
 
 
 def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(capsys):
@@ -288,26 +133,6 @@ def test_what_is_set_aside_is_named_with_its_cure_and_without_any_record_left_it
     )
     with pytest.raises(AnalysisError, match="none of the 2 records in x can be read"):
         notes.warn_of_skipped(FoundRecords((), skipped, Path()), Path("x"))
-
-
-@pytest.mark.parametrize(("left", "more"), [(2, 0), (3, 1)])
-def test_as_many_cells_that_figures_lack_are_named_as_can_be_read(capsys, monkeypatch, left, more):
-    monkeypatch.setattr(notes, "MOST_NOTES", 2)
-    frame = DataFrame(
-        {"cell": ["done", "", *(f"c{n}" for n in range(left))], "status": ["done", *["failed"] * (left + 1)]}
-    )
-    spec = FigureSpec("fig4", "", "", frame, None)
-
-    notes.print_notes([spec], [Path("b"), Path("a")], ["micro"], quiet=True)
-    notes.print_notes([spec], [Path("b"), Path("a")], ["micro"], quiet=False)
-    notes.print_notes([], [], ["micro", "toy", "micro"], quiet=False)
-
-    assert capsys.readouterr().err.splitlines() == [
-        "note: fig4 does not show c0: failed", "note: fig4 does not show c1: failed",
-        *["note: 1 more cells are in no figure; tables/medians.md lists all cells"] * more,
-        "note: removed old figures, which are not made from the present records: a, b",
-        "note: no figure is drawn: Figs 4 and 5 need a done cell of micro; the chart of toy needs a done cell",
-    ]  # fmt: skip
 
 
 def test_only_figures_of_an_earlier_analysis_are_removed(tmp_path):

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from analysis import processes
 from analysis.errors import AnalysisError
 from analysis.records import read_records
 from analysis.records.frame import runs_frame
@@ -32,21 +31,6 @@ def test_the_example_of_the_contract_is_read_whole(tmp_path):
     assert found.records[0].status == "unfinished"
     assert [each.status for each in found.records[0].runs] == ["valid", "invalid", "failed", "running"]
     assert found.skipped == ()
-
-
-def test_several_processes_read_what_one_does_and_equal_parts_are_one_object(campaign, monkeypatch):
-    (campaign / "records" / "odd").mkdir()
-    (campaign / "records" / "odd" / "record.json").write_text("{")
-    alone = read_records.read_records(campaign)
-    monkeypatch.setattr(read_records, "AT_ONCE", 1)
-    monkeypatch.setattr(processes, "processor_count", lambda: 3)
-
-    together = read_records.read_records(campaign)
-
-    assert together == alone
-    assert len(together.skipped) == 1
-    for part in (lambda each: each.provenance, lambda each: each.runs[1].checks, lambda each: each.runs[1].texts):
-        assert len({id(part(each)) for found in (alone, together) for each in found.records}) == 1
 
 
 def test_a_campaign_folder_its_records_folder_and_one_record_are_all_understood(campaign):

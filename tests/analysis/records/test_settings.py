@@ -1,11 +1,9 @@
 import pytest
 
-from analysis.figures.kit.panels import wrap_name
 from analysis.figures.kit.storage_colours import KNOWN, look_of_storage
 from analysis.records.record import emulation_bounds, emulation_mark
 from analysis.records.settings import (
     describe_settings,
-    distinguishing_names,
     file_name_suffixes,
     series_key,
     set_key,
@@ -18,78 +16,6 @@ BASE = {"benchmark": "micro", "dataset.name": "demo", "dataset.files": 512, "thr
 def named(*changes):
     keys = [set_key(series_key(BASE | change)) for change in changes]
     return [file_name_suffixes(keys)[key] for key in keys]
-
-
-def test_a_lone_set_needs_no_suffix():
-    assert named({}) == [""]
-
-
-def test_a_suffix_holds_just_what_differs():
-    assert named({"batch_size": 32}, {"batch_size": 64}) == ["batch_size-32", "batch_size-64"]
-    assert named({"cache": "warm"}, {}) == ["warm", "cold"]
-    assert named({"benchmark.autotune": True}, {"benchmark.autotune": False}) == ["autotune", "no-autotune"]
-    assert named({"profile.posix": "trace"}, {}) == ["posix-trace", "not-profiled"]
-    assert named({"benchmark_version": 1}, {"benchmark_version": 2}) == ["version-1", "version-2"]
-
-
-def test_the_name_of_a_dataset_tells_all_that_comes_with_it():
-    big = {"dataset.name": "big", "dataset.files": 16384, "data": "sha256:1"}
-
-    assert named({"data": "sha256:0"}, big) == ["demo", "big"]
-
-
-def test_what_only_one_benchmark_knows_is_no_part_of_a_name_nor_is_what_needs_no_telling():
-    training = {"benchmark": "alexnet", "benchmark.optimizer": "adam", "accelerator.step_s": 0.18}
-
-    assert named(training, {}) == ["alexnet", "micro"]
-    assert named({"batch_size": 1, "iterations": 10}, {"batch_size": 2, "iterations": 20}) == [
-        "batch_size-1",
-        "batch_size-2",
-    ]
-    assert named({"checkpoint.name": "none"}, {"checkpoint.name": "hdd"}) == ["no-checkpoint", "checkpoint-hdd"]
-
-
-def test_what_only_some_benchmarks_know_tells_no_cells_apart():
-    training = BASE | {"benchmark": "alexnet", "benchmark.optimizer": "adam", "accelerator.step_s": 0.18}
-
-    assert distinguishing_names([training, BASE]) == ["benchmark"]
-    assert distinguishing_names([training, training | {"benchmark.optimizer": "sgd"}, BASE]) == [
-        "benchmark",
-        "benchmark.optimizer",
-    ]
-    assert (
-        distinguishing_names([BASE, BASE | {"dataset.name": "b", "dataset.files": 9, "data": "x"}])
-        == [*BASE][1:3][::-1]
-    )
-
-
-@pytest.mark.parametrize(("letters", "whole"), [(100, True), (101, False)])
-def test_a_name_of_more_than_100_letters_is_cut_and_told_by_a_digest(letters, whole):
-    long = "x" * letters
-
-    first, _ = named({"dataset.name": long}, {"dataset.name": "y"})
-
-    assert (first == long) is whole
-    assert first[:100] == long[:100]
-    assert len(first) == (100 if whole else 107)
-
-
-def test_a_description_keeps_the_hyphens_of_a_value():
-    facts = BASE | {"profile.tensorflow": "2-5", "checkpoint.name": "nvme-scratch"}
-
-    assert describe_settings(facts, facts).endswith(", tensorflow 2-5, checkpoint nvme-scratch")
-
-
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
-        ("tmp_scratch_research_st", ["tmp_scratch_", "research_st"]),
-        ("local on node1", ["local on node1"]),
-        ("abcdefghijklmnop", ["abcdefghijklmn", "op"]),
-    ],
-)
-def test_a_long_name_is_broken_behind_an_underscore(name, lines):
-    assert wrap_name(name).splitlines() == lines
 
 
 def test_two_datasets_of_one_name_are_told_apart():

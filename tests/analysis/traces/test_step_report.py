@@ -87,6 +87,9 @@ def test_the_mb_read_in_the_steps_are_unknown_if_the_intervals_of_the_system_tra
     assert "MB were read" not in told
 
 
+STEP = [("campaign step", 0, 100, 1), ("campaign step", 100, 200, 2), ("campaign input", 0, 60)]
+
+
 @pytest.mark.parametrize(
     ("lines", "word"),
     [

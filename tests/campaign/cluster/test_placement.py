@@ -7,8 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
@@ -17,8 +15,6 @@ from campaign.cells.cell import make_cell
 from campaign.cluster import placement, submission
 from campaign.config.collect import make_cells
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.slurm import client
-from campaign.storage import datasets
 from campaign.storage.made_data import MissingData
 from campaign.worker.batch import CampaignCall
 from jobs.data import make, specs
@@ -39,16 +35,6 @@ def chosen(point):
     return choose
 
 
-@pytest.mark.parametrize(("is_cluster", "name"), [(True, "slurm"), (False, "local")])
-def test_auto_is_slurm_where_there_is_a_cluster_and_says_which_it_took(is_cluster, name, chosen, monkeypatch):
-    said = []
-    monkeypatch.setattr(client, "has_cluster", lambda: is_cluster)
-    monkeypatch.setattr(placement.console, "say", said.append)
-
-    assert chosen("auto") == name
-    assert said == [f"cluster=auto: {'Slurm' if is_cluster else 'this machine (there is no Slurm cluster)'}"]
-
-
 @pytest.mark.parametrize(
     ("name", "root", "shared"),
     [("slurm", "data", True), ("slurm", "~/data", False), ("slurm", "/scratch", False), ("local", "data", False)],
@@ -63,17 +49,6 @@ def test_a_cluster_that_was_named_is_taken_without_a_question_where_runs_find_th
     assert programs.calls == []
     with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
         chosen("slurm", "data", shared=False)
-
-
-@pytest.mark.parametrize("name", ["auto", "local", "debug"])
-def test_work_can_be_left_to_a_slurm_that_is_there(name, chosen, monkeypatch):
-    monkeypatch.setattr(client, "has_cluster", lambda: False)
-    with pytest.raises(UsageError, match="detach=true") as refused:
-        chosen(name, detach=True)
-    assert "nohup" in refused.value.hint
-
-    monkeypatch.setattr(client, "has_cluster", lambda: True)
-    assert [chosen(name, detach=True) for name in ("auto", "slurm")] == ["slurm", "slurm"]
 
 
 @pytest.fixture
@@ -195,45 +170,6 @@ def test_who_makes_data_politely_has_the_least_priority_with_all_that_it_starts_
 
     assert placement.call_with_least_priority(make_data, lambda *_: None) == (19, 19)
     assert os.getpriority(os.PRIO_PROCESS, 0) < 19
-
-
-def test_ctrl_c_ends_the_making(monkeypatch):
-    begun, ended = threading.Event(), threading.Event()
-
-    def make_data(progress):
-        try:
-            while True:
-                begun.set()
-                progress("making", 1, 2, "files")
-                time.sleep(0.01)
-        finally:
-            ended.set()
-
-    def interrupted(_future):
-        begun.wait()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
-
-    with pytest.raises(KeyboardInterrupt):
-        placement.call_with_least_priority(make_data, lambda *_: None)
-
-    assert ended.wait(10)
-
-
-def test_as_many_processes_make_data_as_are_named(planned, folder, monkeypatch):
-    asked = []
-
-    def stop(*words):
-        asked.append(words[-1])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(make, "make_files", stop)
-
-    with pytest.raises(KeyboardInterrupt):
-        datasets.datasets_for_jobs(planned().entries, folder, lambda *_: None, 3, ())
-
-    assert asked == [3]
 
 
 def test_the_job_that_makes_data_comes_first_on_one_node_in_the_longest_job_that_the_site_allows(planned, folder):

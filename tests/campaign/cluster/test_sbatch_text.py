@@ -7,14 +7,11 @@ import sys
 import pytest
 import submitit
 
-from campaign.cells import cell_plan, record
+from campaign.cells import cell_plan
 from campaign.cluster import price, submission
 from campaign.config.collect import make_cells
-from campaign.errors import UsageError
 from campaign.worker.batch import CampaignCall
-from tests.campaign.command_line import TINY
-from tests.campaign.on_disk import squeue_line
-from tests.campaign.work_lists import grid, walk
+from tests.campaign.work_lists import grid
 
 
 @pytest.fixture(autouse=True)
@@ -126,47 +123,6 @@ def test_cluster_modules_and_prelude_come_first_and_end_the_job_where_they_fail(
     assert f"{sys.executable} -P -u -m campaign.worker " in after  # no file of the job's folder stands for a module
 
 
-def test_cluster_pool_excludes_the_other_nodes_and_one_that_is_not_there_is_refused(script, capsys):
-    assert _asks(script("cluster.pool='n[2-4]'"), "exclude='[n1]'")
-    assert "each job runs on one of 3 nodes; excluded: [n1]" in capsys.readouterr().err
-    assert _asks(script("cluster.pool='n[2-4]'", "cluster.exclude=n4"), "exclude='n4,[n1]'")
-    with pytest.raises(UsageError, match="no node n9"):
-        script("cluster.pool='n[7-9]'")
-
-
-def test_storage_exclusive_gives_all_jobs_of_a_storage_one_name(arrays):
-    one, same, other = (
-        arrays("storage.exclusive=singleton", f"storage.root={root}", f"seed={seed}")[0].job_name
-        for root, seed in (("data", 0), ("data", 1), ("elsewhere", 0))
-    )
-
-    assert one == same != other
-    assert all(re.fullmatch("tfio-local-[0-9a-f]{8}", name) for name in (one, other))
-
-
-def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(job, folder, monkeypatch):
-    patience = []
-    monkeypatch.setattr(record, "write_record", lambda *arguments: patience.append(arguments[2]))
-
-    walk(folder, job(save_patience_s=12.5, oversubscribe=True))
-
-    assert set(patience) == {12.5}
-
-
-def test_detach_returns_when_the_jobs_are_submitted(programs, command):
-    programs("sinfo")
-    programs("sbatch", "echo Submitted batch job 77")
-    programs("scontrol", "exit 1")
-    programs.answer("squeue")
-
-    done = command("threads=1,2", *TINY, "cluster=slurm", "detach=true")
-
-    assert done.returncode == 0, done.stderr
-    assert "submitted 2 jobs as 77" in done.stderr
-    assert "python -m campaign status --watch" in done.stderr
-    assert not (command.cwd / "results" / "figures").exists()
-
-
 def test_more_cells_than_an_array_can_hold_go_into_arrays_that_wait_for_each_other(arrays):
     first, second, third = arrays("threads=1,2,3,4,5", at_most=2)
 
@@ -190,29 +146,6 @@ def test_each_storage_has_an_array_of_its_own(arrays, tmp_path):
 
     assert [len(array.tasks) for array in made] == [2, 2]
     assert len({array.tasks[0][0].cell.settings["storage"]["root"] for array in made}) == 2
-
-
-def test_what_an_outer_job_left_in_the_environment_does_not_reach_sbatch(programs, arrays, tmp_path, monkeypatch):
-    programs("sbatch", f"env > {tmp_path}/environment; echo Submitted batch job 5")
-    monkeypatch.setenv("SLURM_JOB_ID", "999")
-    monkeypatch.setenv("SBATCH_PARTITION", "wrong")
-    monkeypatch.setenv("SLURM_CONF", "/lab/slurm.conf")
-    (array,) = arrays()
-
-    batch = array.submit(dict.fromkeys([array.tasks[0][0].cell.id]), {})
-
-    assert f"sbatch {batch.folder}/job.sh" in programs.calls
-    seen = (tmp_path / "environment").read_text().splitlines()
-    assert batch.job_id == "5"
-    assert [line for line in seen if line.startswith(("SLURM_", "SBATCH_"))] == ["SLURM_CONF=/lab/slurm.conf"]
-
-
-def test_a_job_that_slurm_took_although_sbatch_failed_is_handed_over(programs, arrays):
-    (array,) = arrays()
-    programs.answer("squeue", squeue_line(array, 0, "PENDING"))
-    programs("sbatch", "exit 1")
-
-    assert array.submit(dict.fromkeys([array.tasks[0][0].cell.id]), {}).job_id == "70"
 
 
 def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_another(arrays, folder):

@@ -48,9 +48,6 @@ _WRONG = [
     ((BASELINE, "benchmark.access=random_read"), "benchmark.engine=ior", "IOR has no threads", ""),
     # Snapshots.
     (("checkpoint=hdd",), "checkpoint.root=/x", "checkpoint=hdd: benchmark=micro trains nothing", "benchmark=alexnet"),
-    (ALEXNET, "checkpoint=hdd", "checkpoint=hdd: storage hdd has no root here",
-     "storages.hdd.root (site=none does not)"),
-    (BUFFER, "seed=0", "checkpoint=burst_buffer: storage hdd has no root here", "checkpoint.slow.root=…"),
     ((ALEXNET, "checkpoint=hdd"), "checkpoint.root=https://h/b", "checkpoint is a bucket",
      "checkpoint.slow may be a bucket"),
     (BUFFER, "checkpoint.slow.root=https://h", "checkpoint.slow.root=https://h: this is not the address", "https://HOST/BUCKET"),

@@ -16,14 +16,6 @@ SAVES = recipes.Recipe("fig9", "alexnet", "ssd", ("none", "hdd", "ssd", "optane"
 WRITES = recipes.Recipe("fig10", "alexnet", "ssd", ("hdd", "burst_buffer"))
 
 
-def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
-    found = recipes.list_recipes()
-
-    names = [recipe.name for recipe in found if recipe.name.startswith("fig")]
-    assert names == ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10"]
-    assert [recipe for recipe in found if recipe.name in ("fig4", "fig9", "fig10")] == [MICRO, SAVES, WRITES]
-
-
 @pytest.mark.parametrize(
     ("recipe", "have", "asked"),
     [
@@ -93,21 +85,6 @@ def test_storages_that_are_named_are_read_from_and_targets_stay_the_sites(word, 
 
     assert words == ["threads=2"]
     assert recipes.recipe_overrides(recipe, words, here) == [f"+paper={recipe.name}", *asked]
-
-
-def test_a_paper_has_the_baselines_and_its_own_figures():
-    first, second = (recipes.list_recipes([paper]) for paper in recipes.PAPERS)
-
-    assert {*first} & {*second} == {first[0]} == {second[0]}
-    names = [recipe.name.removeprefix("tfdarshan_fig") for recipe in second[1:]]
-    assert names == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "5_malware"]
-    assert recipes.list_recipes(list(recipes.PAPERS)) == [*first, *second[1:]]
-    by_name = {recipe.name: recipe for recipe in second}
-    of_staging, written = by_name["tfdarshan_fig12"], by_name["tfdarshan_fig6"]
-    assert (of_staging.benchmark, of_staging.storage, written.targets) == ("malware", "hdd", ("hdd",))
-    assert of_staging.accepted_overrides(["benchmark.row_bytes=64", "benchmark.preprocess=true"]) == [
-        "benchmark.row_bytes=64"
-    ]
 
 
 @pytest.mark.parametrize(

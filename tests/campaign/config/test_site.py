@@ -184,8 +184,7 @@ def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
     with pytest.raises(UsageError, match=f"storage={name} has no root here") as caught:
         make_cells(collect_points(["-m", f"storage={name}"]))
 
-    assert "storage.root=…" in caught.value.hint
-    assert f"storages.{name}.root (site=none does not)" in caught.value.hint
+    assert "storage.root=" in caught.value.hint
 
 
 @pytest.mark.parametrize(("site", "storages"), [("blackdog", "hdd,ssd,optane"), ("tegner", "lustre")])

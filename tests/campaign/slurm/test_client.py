@@ -4,8 +4,6 @@ The partitions of a cluster, as Slurm tells of them.
 """
 
 import json
-import platform
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,39 +32,6 @@ TRACES = ("SLURM_JOB_ID", "SBATCH_PARTITION", "SRUN_DEBUG", "SQUEUE_FORMAT", "SA
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURMISH")
 
 
-HOSTS = {"n1": "127.0.1.1", "n2": "127.0.0.2", "cloud": "203.0.113.9"}
-
-
-@pytest.mark.parametrize(
-    ("said", "address"),
-    [
-        ("127.0.0.9", "127.0.0.9"),  # what Slurm says in digits
-        ("n1", "127.0.0.1"),  # a name that leads to loopback: the address towards n2
-        ("cloud", "127.0.0.1"),  # an address that this host does not have
-    ],
-)
-def test_the_address_of_a_node_is_one_at_which_the_others_reach_it(monkeypatch, said, address):
-    answers = {"node": f"NodeName=n2 NodeAddr=n2\nNodeName=n1 NodeAddr={said}\n", "hostnames": "n1\nn2\n"}
-    found = lambda name, *_, **__: [(0, 0, 0, "", (each, 0)) for each in (HOSTS.get(name, name), "203.0.113.77")]  # noqa: E731
-    monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    monkeypatch.setattr(client, "ask_slurm", lambda *words, **_: answers[words[-2]])
-    monkeypatch.setattr(job.socket, "getaddrinfo", found)
-
-    assert job.node_address() == address
-
-
-def test_what_a_job_asks_of_itself_is_asked_although_the_controller_was_silent(monkeypatch):
-    asked = []
-    for name in ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_NODELIST"):
-        monkeypatch.setenv(name, "77")
-    monkeypatch.setattr(client, "ask_slurm", lambda *words, patient=False: asked.append((words[1:-1], patient)))
-    monkeypatch.setattr(job.socket, "getaddrinfo", lambda *_, **__: Path("/nowhere").stat())
-
-    assert (job.describe_job(), job.node_address(), job.requeue_job()) == ({}, platform.node(), False)
-    shows = ("-o", "show", "job"), ("-o", "show", "node"), ("show", "hostnames")
-    assert asked == [(words, True) for words in (*shows, ("requeue",))]
-
-
 @pytest.fixture
 def traces(monkeypatch):
     """An environment as inside a job."""
@@ -81,75 +46,6 @@ def test_a_client_does_not_see_the_job_that_asks_and_still_finds_its_cluster(pro
 
     assert environment.isdisjoint(TRACES)
     assert environment.issuperset(KEPT)
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("printf 'J\\303n  70\\n'; echo noise >&2", "J\ufffdn  70\n"),
-        (None, None), ("echo half; exit 1", None), ("echo half; exec sleep 60", None),
-    ],
-)  # fmt: skip
-def test_a_client_answers_with_what_it_prints_unless_it_is_missing_fails_or_hangs(text, answer, programs, monkeypatch):
-    monkeypatch.setattr(client, "_PATIENCE_S", 0.5)
-    if text:
-        programs("squeue", text)
-
-    assert client.ask_slurm("squeue", "-h", "-r") == answer
-    assert programs.calls == ["squeue -h -r"] * bool(text)
-
-
-@pytest.mark.parametrize(
-    ("sbatch", "patience_s", "says"),
-    [
-        ("exec sleep 60", 0.5, "^sbatch timed out"),
-        ("(echo traceback; echo sbatch: error: no; echo more) >&2; exit 1", 60.0, "^no$"),
-        ("echo welcome", 60.0, "printed 'welcome"),
-    ],
-    ids=["hangs", "fails", "says no number"],
-)
-def test_sbatch_is_not_waited_for_without_end_and_a_failure_has_its_words(
-    sbatch, patience_s, says, programs, monkeypatch
-):
-    monkeypatch.setattr(client, "_SUBMIT_S", patience_s)
-    programs("sbatch", sbatch)
-
-    with pytest.raises(client.RefusedError, match=says):
-        client.submit_script(programs.folder / "job.sh")
-
-
-def test_a_controller_that_takes_longer_to_submit_than_to_answer_a_question_is_waited_for(
-    programs, monkeypatch, capsys
-):
-    monkeypatch.setattr(client, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(client, "_SAY_AFTER_S", 0.1)
-    programs("sbatch", "sleep 1; echo Submitted batch job 77")
-
-    assert client.submit_script(programs.folder / "job.sh") == "77"
-    assert capsys.readouterr().err == "waiting up to 60 s for Slurm's controller …\n"
-
-
-def test_all_questions_to_a_silent_controller_wait_ten_seconds_together_and_ten_later_it_is_asked_again(
-    programs, clock, monkeypatch
-):
-    time, waits, takes = clock(client), [], iter((4.0, 60.0, 3.0, 0.0, 60.0))
-
-    def run(*_, timeout_s):
-        waits.append(timeout_s)
-        took = next(takes)
-        time.now += min(took, timeout_s)
-        if took > timeout_s:
-            raise subprocess.TimeoutExpired("squeue", timeout_s)
-        return subprocess.CompletedProcess([], returncode=took > 0, stdout="ok")
-
-    monkeypatch.setattr(client, "_run_client", run)
-    before = [client.ask_slurm("squeue") for _ in range(4)]
-    silent = client.has_given_up()
-    time.now += 10.0
-    after = [client.ask_slurm("squeue") for _ in range(4)]
-
-    assert (before, silent, after) == ([None] * 4, True, [None, "ok", None, None])
-    assert waits == [10.0, 6.0, 10.0, 7.0, 10.0]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 import contextlib
 import copy
-import errno
 import json
 import shutil
 import signal
-import tempfile
 
 import pytest
 
@@ -189,19 +187,6 @@ def test_nodes_of_one_kind_share_a_cell_where_they_share_the_storage(shared, asi
     assert {run["token"] for run in recorded["runs"]} == ({"second"} if aside else {"first", "second"})
 
 
-def test_data_that_only_the_node_can_make_is_made_there(folder, one, monkeypatch):
-    data, one["cells"][0]["dataset"] = one["cells"][0]["dataset"], None
-    monkeypatch.setattr(
-        "campaign.storage.datasets.dataset_on_this_node",
-        lambda settings, where, progress: {**data, "checksum": "made here"},
-    )
-
-    template, (recorded,) = walk(folder, one)
-
-    assert recorded["dataset"]["checksum"] == "made here"
-    assert template.asked[0][0]["dataset"] == data["path"]
-
-
 @pytest.mark.parametrize("iterations", [2, 9])
 def test_objects_that_only_a_job_can_make_or_list_are_found_there(iterations, folder, store, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setenv("HOME", str(tmp_path))  # has the lock file of the bucket
@@ -284,27 +269,6 @@ def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_wr
         session.require_lease(folder, first)  # then it is nobody's
 
 
-def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monkeypatch):
-    work = job()
-    path = folder.record(work["cells"][0]["id"])
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
-    open_file = files.open_file
-
-    def fails(file, *words, **named):
-        if file == path:
-            raise OSError(errno.EIO, "injected")
-        return open_file(file, *words, **named)
-
-    monkeypatch.setattr(files, "open_file", fails)
-
-    with pytest.raises(record.UnreadableRecordError):
-        walk(folder, work)
-
-    assert {each.name for each in path.parent.iterdir()} <= {"record.json", "lease.json"}
-    assert path.read_text() == "{"
-
-
 @pytest.mark.parametrize("cell", [0, 1])
 def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_others_run(
     cell, folder, job, monkeypatch, tmp_path
@@ -328,29 +292,6 @@ def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_othe
     ]
     assert "iterations=9 need 72 images" in refused["reason"]
     assert (again[cell]["status"], again[cell]["dataset"]) == ("done", data)
-
-
-@pytest.mark.parametrize("tries", [1, 2], ids=["at once", "when a full disk has room again"])
-def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(tries, folder, one, clock, monkeypatch):
-    path = folder.record(one["cells"][0]["id"])
-    path.parent.mkdir(parents=True)
-    path.write_text("{damaged")
-    make, full = tempfile.mkdtemp, [True] * (tries - 1)
-
-    def folder_aside(**where):
-        if full:
-            full.pop()
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return make(**where)
-
-    clock(files)
-    monkeypatch.setattr("campaign.worker.session.tempfile.mkdtemp", folder_aside)
-
-    _, (recorded,) = walk(folder, one)
-
-    (old,) = path.parent.glob("damaged-*/record.json")
-    assert old.read_text() == "{damaged"
-    assert recorded["status"] == "done"
 
 
 class Removed(FakeTemplate):

@@ -1,8 +1,6 @@
 import errno
 import json
 import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,12 +12,9 @@ from campaign.worker import __main__ as worker
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
 from campaign.worker.batch import CampaignCall
-from campaign.worker.ranks import RankLostError
-from campaign.worker.runner import Template
 from campaign.worker.session import WorkerStoppedError
-from jobs.system import files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
-from tests.campaign.work_lists import UTC, judged, walk
+from tests.campaign.work_lists import UTC, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -189,12 +184,6 @@ def listed(tmp_path):
 
 
 @pytest.fixture
-def listed_job(listed, job):
-    """The path of the work list of a Slurm job."""
-    return listed(job())
-
-
-@pytest.fixture
 def answers(monkeypatch):
     """What the templates that `worker.main` starts answer."""
     given = []
@@ -216,30 +205,6 @@ def test_the_exit_code_tells_slurm_how_the_list_ended_and_the_handlers_are_given
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before
 
 
-def test_a_job_that_lost_a_rank_goes_back_and_lets_the_others_go(job, listed, answers, monkeypatch):
-    deeds = []
-
-    class LosingLeader:
-        def __init__(self, template, path, nodes, timeout_s):
-            deeds.append((nodes, timeout_s))
-
-        def wait_for_ranks(self):
-            raise RankLostError("rank 1 on n2 is lost")
-
-        def close(self):
-            deeds.append("closed")
-
-    monkeypatch.setattr(worker, "Leader", LosingLeader)
-    work = job(max_requeues=0)
-    for item in work["cells"]:
-        item["settings"] |= {"nodes": 2, "sync": "none"}
-    path = listed(work)
-
-    assert worker.main(str(path)) == 143
-    assert deeds == [(2, work["conduct"]["ranks_timeout_s"]), "closed"]
-    assert "rank 1 on n2 is lost" in path.with_suffix(".error.json").read_text()
-
-
 def test_a_job_that_makes_data_makes_all_of_them_and_has_no_run(job, listed, answers, monkeypatch):
     made, work = [], job()
     monkeypatch.setattr(session, "make_missing_data", lambda folder, item, progress: made.append(item["id"]))
@@ -247,17 +212,6 @@ def test_a_job_that_makes_data_makes_all_of_them_and_has_no_run(job, listed, ans
 
     assert worker.main(str(listed(work))) == 0
     assert made == [item["id"] for item in work["to_make"]]
-
-
-@pytest.mark.parametrize(("name", "code"), [("work-0.json", 0), ("none.json", 1)])
-def test_a_list_may_be_walked_by_hand(name, code, work, listed):
-    path = listed(work | {"cells": []}).with_name(name)
-
-    done = subprocess.run(
-        [sys.executable, "-m", "campaign.worker", path], capture_output=True, text=True, check=False
-    )  # fmt: skip
-
-    assert (done.returncode, "none.json" in done.stderr) == (code, bool(code))
 
 
 def test_a_campaign_is_known_by_its_first_request(folder, work):
@@ -312,36 +266,6 @@ def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_t
     assert at_work == [True, False]
 
 
-@pytest.fixture
-def licensed(one):
-    """The same where the storage is kept free by a licence."""
-    one["cells"][0]["access"] |= {"exclusive": "license", "license": "lustre:1"}
-    return one
-
-
-def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof_of_a_licence(folder, licensed, monkeypatch):
-    says = iter([{}, {"Licenses": "lustre:1"}])
-    monkeypatch.setattr(worker.job, "describe_job", lambda: next(says))
-
-    _, (recorded,) = walk(folder, licensed)
-
-    assert [(run["role"], run["status"]) for run in recorded["runs"]] == [
-        ("warmup", "failed"), *[("measured", "valid")] * 5
-    ]  # fmt: skip
-    assert "does not say which licences it granted" in recorded["runs"][0]["reason"]
-    assert [run["exclusive"] for run in recorded["runs"][1:]] == [{"how": "license", "licenses": "lustre:1"}] * 5
-
-
-def test_without_the_licence_that_it_asked_for_nothing_is_measured(folder, licensed):
-    template = FakeTemplate()
-
-    well = Worker(folder, licensed, template, {"Licenses": "matlab:1"}).run_all()
-
-    (recorded,) = judged(folder, licensed)
-    assert (well, template.asked) == (False, [])
-    assert "Slurm granted matlab:1, but the job needs lustre:1" in recorded["reason"]
-
-
 def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_the_other_s_place(
     job, listed, monkeypatch
 ):
@@ -356,33 +280,6 @@ def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_t
 
     assert code == 1
     assert not path.with_suffix(".error.json").exists()
-
-
-def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(listed_job, answers, clock, monkeypatch, capfd):
-    unlink, left = Path.unlink, [errno.EROFS] * 2
-
-    def read_only(path, **how):
-        if path.name == "work-0.error.json" and left:
-            raise OSError(left.pop(), "Read-only file system", str(path))
-        return unlink(path, **how)
-
-    clock(files)
-    monkeypatch.setattr(Path, "unlink", read_only)
-
-    code = worker.main(str(listed_job))
-
-    assert code == 0
-    assert "work-0.error.json (Read-only file system); trying again" in capfd.readouterr().err
-
-
-def test_a_template_starts_though_its_log_cannot_be_written_and_says_what_cannot_be_imported(tmp_path):
-    template = Template(tmp_path / "no-folder" / "template.log", preload=("json",))
-
-    assert template.start() is template.start()
-    template.close()
-
-    with pytest.raises(EnvironmentFaultError, match=r"the runs need cannot be imported: .*no_such_module"):
-        Template(tmp_path / "template.log", preload=("no_such_module",)).start()
 
 
 def _in_turn(folder, work, *answers):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop, drain_process, lease, snapshots
 from jobs.checkpoints.drain_loop import SnapshotSides
-from jobs.checkpoints.drain_process import DrainJournal
 from jobs.checkpoints.restart import DrainWarning, latest_snapshot
 from jobs.checkpoints.snapshots import MANIFEST_NAME, Snapshots, store_of
 from jobs.errors import DamageError, FolderError, ObjectStoreError
@@ -143,20 +142,6 @@ def test_a_manifest_that_reads_back_otherwise_makes_nothing_visible(places, open
     assert steps(places[1]) == [1]
 
 
-def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(places, opened, raw, monkeypatch):
-    name = opened(attempts=1).save(1, writer(1)).name
-    manifest = snapshots_in(places[0]).read(name)
-    size = len(manifest.encoded())
-    monkeypatch.setattr(snapshots, "_MANIFEST_LONGEST", size)
-    assert len(manifest.encoded()) == size
-    monkeypatch.setattr(snapshots.json, "dumps", lambda *_, **__: "x" * (size + 1))
-    before = set(raw)
-
-    with pytest.raises(OSError, match=f"a manifest of {size + 1} bytes is more than {size}"):
-        snapshots_in(places[1]).take(snapshots_in(places[0]), manifest, drain_loop.TransferOptions())
-    assert set(raw) == before
-
-
 @pytest.mark.parametrize("call", ["copy_in", "verify_files", "put"])
 def test_an_error_of_the_drain_is_retried_until_it_works_and_each_is_said(places, opened, monkeypatch, call, capsys):
     name = opened(attempts=4).save(1, writer(1)).name
@@ -231,7 +216,6 @@ def test_a_source_that_rots_before_it_is_put_never_becomes_visible(places, opene
 ODD = ["[" * 100_000, '{"schema": 1e999}', "[]", "7", "{}", '{"schema": 1, "name": [], "step": 1, "files": {}}', "\xff"]
 NAMES = ["../../outside", "/tmp/outside", "a/../../outside", "", ".", "a//b", "a\x00b", 7]  # noqa: S108
 ROWS = [*([name, 1, "0"] for name in NAMES), ["a", -1, "0"], ["a", True, "0"], ["a", 1], ["a", 1.5, "0"]]
-LISTED = [[["x" * 256, 0, "0"]], [["a/" * 1500 + "a", 0, "0"]], [["\ud800", 0, "0"]], [["a", 0, "0"], ["a/b", 0, "0"]]]
 
 
 def foreign(raw, manifests):
@@ -259,15 +243,6 @@ def test_an_odd_manifest_counts_for_nothing_and_ends_neither_drainer_nor_trainer
     found, said = told(lambda: latest_snapshot(*places))
     assert bytes_of(found) == contents(1)
     assert [name for name in names if not any(name in each for each in said)] == []
-
-
-def test_names_that_no_file_system_has_are_damage_and_an_older_snapshot_is_found(places, opened, raw):
-    buffer = opened()
-    foreign(raw, [{"files": rows} for rows in LISTED])
-    buffer.save(1, writer(1))
-
-    assert drain_loop.drain_snapshots(*places) == 0
-    assert bytes_of(told(lambda: latest_snapshot(*places))[0]) == contents(1)
 
 
 def test_a_newer_version_is_refused_and_its_snapshots_are_not_cleared(places, committed, raw):
@@ -328,17 +303,6 @@ def test_drain_by_hand_says_which_snapshots_were_damaged_before_they_were_draine
     assert (first[0], f"not drained: {name}\n" in first[2], "\nhint: " in first[2]) == (1, True, True)
 
 
-def test_a_newer_snapshot_that_was_set_aside_is_named_when_an_older_one_is_restored(places, committed, capsys):
-    name = committed[0].save(2, writer(2)).name
-    rot(places[0], name)
-    assert drain_loop.drain_snapshots(*places) == 0
-
-    code, found, said = in_this_process(capsys, "restore", *places)
-
-    assert (code, bytes_of(Path(found.strip()))) == (0, contents(1))
-    assert (said.count("warning: "), name in said, "SHA-256 differs" in said) == (1, True, True)
-
-
 def test_restore_by_hand_prints_where_the_newest_whole_snapshot_lies_also_on_a_new_node(places, committed, capsys):
     node = places[0].with_name("another node")
     node.mkdir()
@@ -383,38 +347,6 @@ def test_other_files_among_ours_stay_when_all_of_ours_is_cleared(places, committ
     assert not places[0].exists()
 
 
-def test_clear_by_hand_leaves_a_buffer_whose_trainer_lives(places, committed, capsys, monkeypatch):
-    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.1)
-
-    code, _, said = in_this_process(capsys, "clear", *places)
-
-    assert (code, "in use by another trainer" in said, steps(places[1])) == (2, True, [1])
-
-
-def test_a_second_trainer_is_refused_or_the_first_one_ends(places, kind, opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.1)
-    first, theirs = opened(), (tmp_path / "other", places[1])
-    with pytest.raises(FolderError, match="in use by another trainer"):
-        BurstBuffer(*places)
-    if kind == "folder":
-        with pytest.raises(FolderError, match="in use by another trainer"):
-            BurstBuffer(*theirs)
-        return
-    second = opened(*theirs)
-    first.save(1, writer(1))
-    second.save(2, writer(2))
-    alive, trainer = os.pipe()
-    with os.fdopen(alive), os.fdopen(trainer, "w"):
-        assert drain_loop.drain_snapshots(*places, alive) == drain_loop.GAVE_UP
-    with pytest.raises(FolderError, match="another trainer has opened"):
-        first.save(3, writer(3))
-    assert not first.wait_until_drained(0)
-    assert drain_loop.drain_snapshots(*theirs) == 0
-    assert steps(places[1]) == [2]
-    assert drain_loop.drain_snapshots(*places) == 0  # its trainer is gone now
-    assert steps(places[1]) == [1, 2, 3]
-
-
 def test_a_slow_side_that_is_another_ones_by_now_is_told_and_gets_nothing(places, opened, raw):
     opened().save(1, writer(1))
     raw[lease.MARKER_NAME] = json.dumps({**json.loads(raw[lease.MARKER_NAME]), "id": "another"}).encode()
@@ -426,35 +358,6 @@ def test_a_slow_side_that_is_another_ones_by_now_is_told_and_gets_nothing(places
 
     assert code in (None, drain_loop.GAVE_UP)
     assert (set(raw), steps(places[0])) == (before, [1])
-
-
-@pytest.fixture
-def _no_pause(monkeypatch):
-    """Let a drain fail that waits and tries again."""
-    monkeypatch.setattr(drain_loop, "_pause", lambda *_: pytest.fail("it waits"))
-
-
-@pytest.mark.usefixtures("_no_pause")
-@pytest.mark.parametrize("slow", ["empty", "other"])
-def test_drain_by_hand_says_at_once_that_the_sides_do_not_belong_together(places, opened, capsys, tmp_path, slow):
-    opened().save(1, writer(1))
-    if slow == "other":
-        opened(tmp_path / "fast2", f"{places[1]}-other")
-    elif "://" not in places[1]:
-        Path(f"{places[1]}-other").mkdir()
-
-    code, _, said = in_this_process(capsys, "drain", places[0], f"{places[1]}-other")
-
-    assert code == 2
-    assert ("was drained to" if slow == "empty" else "belong to two burst buffers") in said
-
-
-def test_drain_by_hand_of_a_fast_side_without_a_marker_is_an_error(places, committed, capsys, tmp_path):
-    (tmp_path / "unmarked").mkdir()
-
-    code, _, said = in_this_process(capsys, "drain", tmp_path / "unmarked", places[1])
-
-    assert (code, "is no side of a burst buffer" in said) == (2, True)
 
 
 def test_an_incomplete_snapshot_is_removed_by_the_next_drainer_whatever_the_clock_says(
@@ -488,39 +391,6 @@ def test_a_list_that_cannot_be_had_in_full_removes_nothing_and_drains_nothing_tw
     assert set(raw) == before
 
 
-def test_what_the_drainer_could_not_say_before_it_died_stands_in_the_manifest(places, opened, monkeypatch):
-    buffer = opened()
-    monkeypatch.setattr(DrainJournal, "append", lambda *_, **__: None)
-    buffer.save(1, writer(1))
-    assert drain_loop.drain_snapshots(*places) == 0
-
-    (line,) = buffer.report(clock.current_moment())
-    assert 0 < line["drain_s"] < line["durable_slow_s"] < 600
-
-
-@pytest.mark.parametrize("journal", [True, False])
-def test_who_sets_the_time_of_day_changes_no_duration_and_that_of_another_boot_is_unknown(
-    places, opened, monkeypatch, journal
-):
-    buffer, ended = opened(), clock.current_moment()
-    if not journal:
-        monkeypatch.setattr(DrainJournal, "append", lambda *_, **__: None)
-    buffer.save(1, writer(1))
-    with monkeypatch.context() as patch:
-        patch.setattr(drain_loop.time, "time", lambda: 0.0)
-        assert drain_loop.drain_snapshots(*places) == 0
-    (line,) = buffer.report(ended)
-    assert 0 < line["exposed_s"] == line["drain_s"] < line["durable_slow_s"] < 600
-
-    buffer.save(2, writer(2))
-    with monkeypatch.context() as patch:
-        patch.setattr(clock, "clock_name", lambda: "of another boot")
-        assert drain_loop.drain_snapshots(*places) == 0
-    (_, line) = buffer.report(ended)
-    assert 0 < line["drain_s"] < 600
-    assert (line["retries"], line["exposed_s"], line["durable_slow_s"]) == (0, None, None)
-
-
 @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
 def test_a_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(places, kind, opened, monkeypatch, when):
     buffer = opened(keep=1)
@@ -542,18 +412,6 @@ def test_a_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(places,
     found, said = told(lambda: latest_snapshot(elsewhere, places[1]))
 
     assert (bytes_of(found), said) == (contents(2), [])
-
-
-def test_a_snapshot_that_is_listed_for_ever_and_never_there_is_told_and_an_older_one_found(
-    places, committed, monkeypatch
-):
-    names = Snapshots.names
-    monkeypatch.setattr(Snapshots, "names", lambda self, *states: [*names(self, *states), FOREIGN])
-
-    found, said = told(lambda: latest_snapshot(*places))
-
-    assert bytes_of(found) == contents(1)
-    assert any(f"{FOREIGN}" in each and "but is missing" in each for each in said)
 
 
 @given(st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12), st.integers(1, 3))

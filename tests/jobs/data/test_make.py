@@ -1,15 +1,11 @@
 """Datasets: made whole or not at all, resumed, checked against their manifest; the user's own are scanned."""
 
-import contextlib
-import errno
-import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +22,8 @@ from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.store.folder import Folder
-from tests.lies import setup
 
-ODD = ("", "{", "[]", "7", "null", "\xff", "[" * 100_000, '{"schema": 1}', '{"schema": 1e999}', '{"schema": []}')
+ODD = ("", "[]", "\xff", '{"schema": 1}')
 SPEC = ImageSpec(files=24, median_bytes=4_000, sigma=0.3, width=128, height=96, classes=3, seed=5)
 SPECS = {
     "images": SPEC,
@@ -131,18 +126,6 @@ def test_the_number_of_processes_changes_no_byte_and_progress_goes_up_to_the_num
     assert len(calls) > spec.files // 8  # files that are made at a time
 
 
-def test_who_waits_for_a_dataset_that_another_process_makes_is_told(made, monkeypatch, capsys):
-    (made / "manifest.json").unlink()
-    monkeypatch.setattr("jobs.system.making_lock._MESSAGE_AFTER_S", 0.05)
-    theirs = (made / module.LOCK_NAME).open("w")
-    fcntl.flock(theirs, fcntl.LOCK_EX)
-    threading.Timer(0.3, theirs.close).start()
-
-    make_dataset(made, SPEC, name="test", processes=1)
-
-    assert f"waiting for process {os.getpid()} of" in capsys.readouterr().err
-
-
 def test_another_seed_gives_other_bytes_and_another_folder(any_kind, tmp_path):
     spec, whole = any_kind
     other = replace(spec, seed=6)
@@ -195,19 +178,6 @@ def test_ctrl_c_ends_a_make_at_once_and_leaves_whole_files_only(start, tmp_path)
     assert not (folder / "manifest.json").exists()
 
 
-@pytest.mark.long
-def test_two_makes_of_one_folder_make_it_once(start, tmp_path):
-    folder = tmp_path / "dataset"
-    first = start(folder, images=250)
-    second = start(folder, images=LARGE.files)
-
-    first.communicate(timeout=30)
-    second.communicate(timeout=30)
-
-    assert (first.returncode, second.returncode) == (0, 0)
-    verify_files(folder, load_manifest(folder))
-
-
 def test_a_missing_a_truncated_and_an_added_image_are_named_with_the_cure(made):
     manifest = load_manifest(made)
     os.truncate(made / "class_000/image_000000.jpg", 10)
@@ -222,18 +192,6 @@ def test_a_missing_a_truncated_and_an_added_image_are_named_with_the_cure(made):
     assert "1 of the wrong size (class_000/image_000000.jpg)" in caught.value.message
     assert "1 not in the manifest (class_002/holiday.JPEG)" in caught.value.message
     assert f"rm {made / 'manifest.json'}" in caught.value.hint
-
-
-def test_of_many_bad_files_the_first_few_are_named_and_all_are_counted(made):
-    manifest = load_manifest(made)
-    for path in made.glob("class_000/*.jpg"):
-        path.unlink()
-
-    with pytest.raises(DatasetError) as caught:
-        verify_files(made, manifest)
-
-    first = ", ".join(f"class_000/image_{number:06d}.jpg" for number in (0, 3, 6))
-    assert f"8 missing ({first}, …)" in caught.value.message
 
 
 def test_the_cure_that_is_named_repairs_the_dataset_and_writes_only_what_differs(any_kind, tmp_path):
@@ -288,47 +246,6 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch)
     assert not list(tmp_path.rglob("*.jpg"))
 
 
-def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(tmp_path, monkeypatch, staged):
-    monkeypatch.setattr(module, "error_if_too_large", lambda *_: "")
-    full = staged(setup.memory, tmp_path / "full", 1)
-
-    with pytest.raises(DatasetError, match="No space left") as caught:
-        make_dataset(full / "dataset", LARGE, name="test", processes=2)
-
-    assert "free some space" in caught.value.hint
-    assert not list(full.rglob("*.tmp"))
-    assert all(path.read_bytes().endswith(b"\xff\xd9") for path in full.rglob("*.jpg"))
-
-
-@pytest.mark.parametrize(
-    ("number", "cure"),
-    [(errno.EROFS, "mounted for writing"), (errno.EACCES, "write to"), (errno.EDQUOT, "quota"), (errno.EIO, "system")],
-)
-def test_what_the_system_refuses_is_an_error_with_a_cure(tmp_path, monkeypatch, number, cure):
-    def refuse(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(Folder, "put", refuse)
-
-    with pytest.raises(DatasetError, match=os.strerror(number)) as caught:
-        make_dataset(tmp_path, SPEC, name="test", processes=1)
-
-    assert cure in caught.value.hint
-
-
-def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(tmp_path):
-    def kill_workers(*_):
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):  # one that was killed at the step before is a zombie by now
-                if "spawn_main" in " ".join(child.cmdline()):
-                    child.kill()
-
-    with pytest.raises(DatasetError, match="was killed") as caught:
-        make_dataset(tmp_path, LARGE, name="test", processes=2, progress=kill_workers)
-
-    assert "fewer processes" in caught.value.hint
-
-
 @given(st.integers(0, 2**32), st.floats(0, 1))
 def test_an_id_follows_from_name_and_parameters(seed, sigma):
     spec = replace(SPEC, seed=seed, sigma=sigma)
@@ -369,15 +286,6 @@ def test_a_scan_writes_nothing_and_verifies_until_the_folder_changes_which_nobod
         verify_files(tmp_path, manifest)
 
     assert "rm " not in caught.value.hint
-
-
-def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it(tmp_path):
-    os.mkfifo(tmp_path / "a.jpg")
-
-    with pytest.raises(DatasetError, match=r"a\.jpg has a name like a file of the dataset") as refused:
-        scan_folder(tmp_path)
-
-    assert refused.value.hint == f"move {tmp_path / 'a.jpg'} out of the dataset"
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path):

@@ -1,12 +1,9 @@
 """Files that are read from copies, in a script of one's own and in a run."""
 
 import shutil
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from jobs.benchmarks import images
 from jobs.data import staged_copies, staged_paths
 from jobs.data.staged_copies import file_identity
 from jobs.errors import DatasetError
@@ -70,33 +67,6 @@ def test_a_run_reads_the_copies_and_proves_what_it_read(disk, staged_map, paths,
     assert check(run, "same_data")["passed"] is True
     read = set(posix_window.read_window(disk / "profile-0.npz").files)
     assert {path for path in read if path.endswith(".jpg")} == set(staged_paths(paths, staged_map))
-
-
-def test_a_run_is_given_the_originals_whose_folders_are_its_classes(staged_map, paths, tmp_path):
-    given = []
-
-    class Loop(SimpleNamespace):
-        wanted, measure, count_snapshots = len(paths), None, dict
-
-        def __init__(self, _settings, images, *_):
-            given.append((images.paths, images.originals, images.source))
-
-    request = make_request(paths[0].parent, tmp_path / "held") | {"staged": str(staged_map)}
-    with images.begin_image_run(Loop, request) as work:
-        assert work.folders == (paths[0].parent, tmp_path / "fast")
-
-    assert given == [([Path(path) for path in staged_paths(paths, staged_map)], paths, None)]
-
-
-def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    (copies / f".{staged_copies.MARKER}.0123456789abcdef{files.TEMPORARY}").write_text(
-        "half"
-    )  # as `files.write_whole` names it
-
-    with staged_copies.lock_copies(copies, tmp_path):
-        assert sorted(files.names_in_folder(copies)) == [".tfio-lock", staged_copies.MARKER]
 
 
 def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tmp_path):

@@ -31,29 +31,3 @@ def silent(number, address, port, after_each=lambda: None):
             strangers.append(stack.enter_context(socket.create_connection((address, port), SOON_S)))
             after_each()
         yield strangers
-
-
-@contextlib.contextmanager
-def as_nobody(act):
-    """Run a function in a child that is another user; the block's value waits for it and returns its exit code."""
-    child = os.fork()
-    if child == 0:
-        code = 99
-        try:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            code = int(act() or 0)
-        finally:
-            os._exit(code)
-    ended = []
-
-    def wait():
-        if not ended:
-            ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        return ended[0]
-
-    try:
-        yield wait
-    finally:
-        wait()
