@@ -151,11 +151,6 @@ class TimeUse:
         """Return the CPU seconds for preparing input; if CPUs compute the steps, the training time is included."""
         return max(0.0, self.cpu_s - self.start_s)
 
-    @property
-    def busy(self) -> float:
-        """Return the share of the available CPUs that the run used while input was prepared."""
-        return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
-
 
 def time_use(record: Record, peaks: Peaks | None = None) -> TimeUse | None:
     """Return how the runs of a judged record used their time, as medians, or None if no run has metrics.

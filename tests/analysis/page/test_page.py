@@ -12,7 +12,7 @@ from analysis.__main__ import main
 from analysis.page import cells, charts, evidence, machines, part, summary
 from analysis.page import report_page as whole_page
 from analysis.records.read_records import SkippedRecord
-from analysis.text import DASH, NONE
+from analysis.text import NONE
 from tests.analysis.output.test_tables import EVERY, results_of, rows_of_page
 from tests.analysis.record_factory import failed, id_of, record, run, scattered, store, unstable
 from tests.analysis.saving_factory import saved
