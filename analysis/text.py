@@ -79,11 +79,6 @@ def number(value: float) -> str:
     return NONE if math.isnan(value) else three_digits(value)
 
 
-def span(low: float, high: float) -> str:
-    """Return the range from `low` to `high` as text, or a dash if `low` is NaN."""
-    return NONE if math.isnan(low) else f"{three_digits(low)}{DASH}{three_digits(high)}"
-
-
 def percentage(value: float, digits: int = 0) -> str:
     """Return a fraction as a percentage, or a dash if the fraction is NaN."""
     return NONE if math.isnan(value) else f"{value * 100:.{digits}f} %"

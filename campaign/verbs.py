@@ -16,7 +16,6 @@ TASKS = {
         "report": "writes tables, figures and report.html again",
         "verdicts": "judges the claims of the papers by the records",
         "compare": "compares two campaigns, cell by cell",
-        "tensorboard": "shows the cells in TensorBoard",
     },
     "prepare and end": {
         "doctor": "checks whether a campaign can run here",

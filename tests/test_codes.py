@@ -41,7 +41,7 @@ def test_each_end_of_a_worker_has_a_sentence_that_names_what_is_known(code):
 
 @pytest.mark.parametrize("code", Waiting)
 def test_each_wait_has_a_sentence_and_what_changes_each_moment_comes_last(code):
-    wait = {"code": code, "words": "it", "holder": "them", "seconds": 5.0, "allowing": "x=1", "now": "2 s so far"}
+    wait = {"code": code, "words": "it", "holder": "them", "seconds": 5.0, "now": "2 s so far"}
 
     assert codes.wait_sentence(wait) == f"{codes.wait_sentence(wait, lasting=True)}; now 2 s so far"
 

@@ -86,7 +86,7 @@ restore_mb_per_s [MB/s]: rate at which the snapshot was read back
 """
 _RUNS = """\
 run: number of the run in its cell
-role: role of the run: warmup, measured or unprofiled
+role: role of the run: warmup or measured; unprofiled in records of version 0.2
 status: status of the run: running, ended, valid, invalid or failed
 reason: reason why the run is invalid or failed
 accelerator: accelerator that the run used

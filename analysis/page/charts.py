@@ -39,7 +39,6 @@ AMOUNTS = {
     "meta_s": "s in metadata",
 }  # fmt: skip
 SHARES = ("sequential", "consecutive")
-COST = "time that it added"
 OF_CELL = ("storage", "threads", "mode")
 OF_RUN = ("steps_s", "waited_s", *(f"spent_{name}" for name in SPENT), *(f"saves_{name}" for name in REMEDIES))
 STEP_HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at most, s", "steps, s", *SPENT, "cell")
@@ -48,9 +47,6 @@ ABOUT_STEPS = (
     " time, the time counts for the first of these categories, so that the categories of a row add up to the steps."
     f" Steps are input-bound if at least {SMALLEST_NAMED_SHARE:.0%} of the time is spent on"
     " reading, decoding, buffering and waiting for input. Remedies, and the time that each remedy saves at most:"
-)
-TESTED_BY = (
-    "The saved times do not add up. `python -m campaign show CELL --test` applies one remedy and measures the effect."
 )
 
 
@@ -67,23 +63,14 @@ def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
 def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
     """Return two tables of cells with POSIX profiles: the numbers and times of calls, and the sizes of reads."""
     shown = cells[:MOST_LINES]
-    compared = any(record.profile_cost for record, _ in cells)
-    headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, *([COST] if compared else []), "cell")
-    amounts = [
-        [*_of_cell(each), *_amounts(medians), *_order(medians), *([_cost(each)] if compared else []), each.cell]
-        for each, medians in shown
-    ]
+    headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, "cell")
+    amounts = [[*_of_cell(each), *_amounts(medians), *_order(medians), each.cell] for each, medians in shown]
     sizes = [[*_of_cell(each), *_sizes(medians), each.cell] for each, medians in shown]
     left = [True, False, True]
-    of_cost = (
-        f" The column `{COST}` has the median over pairs of runs, one run with the profile and one run without."
-        if compared
-        else ""
-    )
     about = (
         "Medians over the valid measured runs. The profile has the calls on files of the dataset and of snapshots."
         " Seconds are sums over all threads. A read is consecutive if it begins directly after the last byte that was"
-        " read of the file, and sequential if it begins anywhere after this byte (definitions of Darshan)." + of_cost
+        " read of the file, and sequential if it begins anywhere after this byte (definitions of Darshan)."
     )
     return paragraphs_and_tables(
         about,
@@ -118,13 +105,6 @@ def _sizes(medians: Row) -> list[str]:
     return [percentage(count / total if total else math.nan) for count in counts]
 
 
-def _cost(record: Record) -> str:
-    cost = record.profile_cost
-    if not cost:
-        return NONE
-    return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
-
-
 def step_table(results: Results) -> Markup:
     """Return a table of the cells whose steps TensorFlow's profiler recorded.
 
@@ -141,7 +121,9 @@ def step_table(results: Results) -> Markup:
     left = [True, *[False] * 3, True, *[False] * (len(STEP_HEADINGS) - 6), True]
     words = "; ".join(f"{name}: {remedy}" for name, remedy in REMEDIES.items() if name != remedy)
     more = count_sentence(len(rows), len(found), "cells", "tables/runs.csv")
-    return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", TextTable(STEP_HEADINGS, rows, left), more)
+    return paragraphs_and_tables(
+        f"{ABOUT_STEPS} {words}. The saved times do not add up.", TextTable(STEP_HEADINGS, rows, left), more
+    )
 
 
 def _line(record: Record, run: Mapping[str, Any]) -> list[str]:

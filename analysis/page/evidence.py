@@ -1,4 +1,4 @@
-"""Parts of the report page with evidence: checks, verdicts on claims, tested predictions, and commands."""
+"""Parts of the report page with evidence: checks, verdicts on claims, and commands."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from analysis.output.text_table import TextTable
 from analysis.page.part import MOST_LINES, MOST_ROWS, Results, count_sentence, paragraphs_and_tables, render_template
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import CAMPAIGN, AbsentError, UnreadableError, load_json
-from analysis.text import NONE, percentage, span, three_digits
-from jobs.model.record import Manifest, PredictionAccount, TestedPrediction
+from analysis.text import NONE, percentage
+from jobs.model.record import Manifest
 
 # What each check proves (README, "What is measured, and what proves it").
 PROVES = {
@@ -153,58 +153,6 @@ def _claim_row(row: Row) -> dict[str, str]:
 
 def _about(row: Row) -> str:
     return f"{row['claim']} ({row['about'] or row['source']})"
-
-
-ADVICE = "advice.json"
-_TEST_HEADINGS = (
-    "rule",
-    "prediction",
-    "before",
-    "predicted",
-    "interval",
-    "measured",
-    "runs",
-    "unit",
-    "cell",
-    "tested by",
-)
-_TEST_LEFT = (True, True, *[False] * 5, True, True, True)
-
-
-def prediction_table(folder: Path) -> Markup:
-    """Return a table of the tested predictions and their results. Failed predictions come first.
-
-    Return empty markup if the campaign has no tested predictions.
-    """
-    try:
-        tests = load_json(folder / ADVICE, PredictionAccount)["tests"]
-    except AbsentError:
-        return Markup()
-    except UnreadableError as error:
-        return paragraphs_and_tables(f"{ADVICE} cannot be read: it {error}.")
-    decided = [each for each in tests if each.get("holds") is not None]
-    failed = [each for each in decided if not each["holds"]]
-    sentence = f"{len(decided)} predictions were tested, and {len(failed)} failed"
-    rules = ", ".join(sorted({each["rule"] for each in failed}))
-    rows = [_test_row(each) for each in [*failed, *(each for each in tests if each not in failed)][:MOST_LINES]]
-    return paragraphs_and_tables(
-        f"{sentence}: {rules}." if failed else f"{sentence}.",
-        TextTable(_TEST_HEADINGS, rows, _TEST_LEFT),
-        count_sentence(len(rows), len(tests), "tests", ADVICE),
-    )
-
-
-def _test_row(test: TestedPrediction) -> list[str]:
-    found, holds = test.get("measured"), test.get("holds")
-    outcome = f"not decided: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
-    return [
-        test["rule"],
-        outcome + (" (measured before)" if test.get("known") else ""),
-        *(three_digits(test[name]) for name in ("before", "predicted")),
-        span(test["low"], test["high"]),
-        *((three_digits(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
-        *(test[name] for name in ("unit", "cell", "tested")),
-    ]
 
 
 def repeat_commands(folder: Path) -> Markup:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.records.runs import (
     BETWEEN,
@@ -21,7 +21,7 @@ from analysis.records.runs import (
 )
 from analysis.records.settings import flatten
 from analysis.text import join_values, one_line
-from jobs.judging.bound import Bottleneck
+from jobs.judging.bound import Bound
 from jobs.model.record import Record as Stored
 
 if TYPE_CHECKING:
@@ -133,9 +133,6 @@ class Record(NamedTuple):
         `process`, `machine` and `storages`. The mapping is empty if the record has no conditions.
     folder
         The folder of the record, which also has the traces of the runs.
-    profile_cost
-        The fractions (`median`, `min`, `max`) by which profiling made the wall time of runs longer, and the number of
-        compared `pairs` of runs. The mapping is empty if the cost was not measured.
     emulated
         The emulated storages of the cell: maps a settings key (`storage`, `checkpoint.fast`) to the speed limits.
     bound
@@ -165,12 +162,11 @@ class Record(NamedTuple):
     quota_cores: float | None
     conditions: Mapping[str, Mapping[str, Any]]
     folder: Path
-    profile_cost: Mapping[str, float]
     emulated: Mapping[str, Mapping[str, Any]]
     bound: tuple[str, float, str] | None = None
 
 
-def record_of(value: Stored, folder: Path, bound: Bottleneck | None = None) -> Record:
+def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record:
     """Return the `Record` made from a judged JSON record in `folder`, with the cell's limiting resource (`bound`)."""
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
     merit = MainMetric(*map(intern, (cell["kind"], cell["figure"], cell["unit"], cell["better"])))
@@ -200,9 +196,8 @@ def record_of(value: Stored, folder: Path, bound: Bottleneck | None = None) -> R
         quota_cores=provenance.get("quota_cores"),
         conditions=shared_mapping(next((run.get("conditions") or {} for run in counting), {})),
         folder=folder,
-        profile_cost=shared_mapping(cast("Mapping[str, float]", value.get("profile_cost", {}))),
         emulated=shared_mapping(provenance.get("emulated") or {}),
-        bound=(bound.word, bound.share, intern(bound.words)) if bound else None,
+        bound=(bound.word, bound.share, intern(bound.because)) if bound else None,
     )
 
 

@@ -30,7 +30,7 @@ class PlannedCell:
     state: str
     missing: int
     at_most: int  # number of missing runs if ``until_spread`` adds as many runs as it may
-    disturbed: str = ""  # settings with which the runs that other programs disturbed would count; empty if none
+    disturbed: bool = False  # whether other programs disturbed a run (check `quiet`)
     stamp: files.Stamp | None = None  # stamp of the record file that was read
 
 
@@ -115,9 +115,8 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell
         if recorded is None:
             return _make_entry(cell, "planned", None, terms)
         recorded = verdicts.judge(recorded)
-        allowed = judge.settings_allowing(judge.failed_quiet_checks(recorded["runs"]), conduct["checks"])
         entry = _make_entry(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
-        return replace(entry, disturbed=allowed, stamp=stamp)
+        return replace(entry, disturbed=bool(judge.failed_quiet_checks(recorded["runs"])), stamp=stamp)
     except record.DamagedRecordError:
         return replace(_make_entry(cell, "damaged", None, terms), stamp=stamp)
 
@@ -125,5 +124,4 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell
 def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> PlannedCell:
     """Return a cell with its state and the number of runs that its record lacks; without a record all runs."""
     least, most = stopping.missing_runs(recorded, terms), stopping.max_missing_runs(recorded, terms)
-    runs_at_once = 2 if stopping.has_pairs(cell.settings, terms) else 1
-    return PlannedCell(cell, state, least * runs_at_once, most * runs_at_once)
+    return PlannedCell(cell, state, least, most)

@@ -61,7 +61,6 @@ class CampaignFolder:
           report.html figures/ tables/     made by the analysis
           comparison/                      comparison with another campaign, made by `compare`
           manifests/                       manifests of the user's own folders of images
-          advice.json                      the predictions of `show`, and their outcomes
           summaries.json                   summaries of the records: a cache (`campaign.cells.verdicts`)
           staging/                         which files to read from copies (`campaign.staging`)
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
@@ -95,11 +94,6 @@ class CampaignFolder:
     def staging(self) -> Path:
         """Return the folder of the plan and the maps of staged copies (`campaign.staging`)."""
         return self.root / "staging"
-
-    @property
-    def advice(self) -> Path:
-        """Return the path of the file of predictions (`campaign.advice.account`)."""
-        return self.root / "advice.json"
 
     @property
     def workers(self) -> Path:

@@ -24,7 +24,7 @@ from campaign.cells import record
 from campaign.cells.folder import CampaignFolder, open_existing
 from campaign.errors import CampaignError
 from jobs.judging import judge, peaks
-from jobs.judging.bound import Bottleneck
+from jobs.judging.bound import Bound
 from jobs.judging.judge import CampaignJudge, UnusableRecordError
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import CellState
@@ -73,7 +73,7 @@ class Verdicts:
             path = self.folder.record(recorded["cell"]["id"])
             raise record.DamagedRecordError(f"{path} is damaged: it {error}", _CURE) from error
 
-    def bound(self, recorded: Record) -> Bottleneck | None:
+    def bound(self, recorded: Record) -> Bound | None:
         """Return what limits the speed of a judged cell, or None for a baseline or if the runs do not show a limit."""
         return self._judge.bound(recorded)
 

@@ -14,16 +14,14 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
 from campaign.config import command_line
 from campaign.console import count_noun
-from campaign.errors import CampaignError, UsageError
-from campaign.storage import checkpoint_targets, datasets, made_data
+from campaign.errors import UsageError
+from campaign.storage import checkpoint_targets, made_data
 from campaign.storage.made_data import MadeFolder
-from campaign.worker.batch import read_batches, read_file
 from jobs.data import staged_copies
 from jobs.errors import DatasetError
 from jobs.model.conduct import Point
-from jobs.model.record import ODD_FIGURES, Data
+from jobs.model.record import ODD_FIGURES
 from jobs.model.settings import Settings
-from jobs.model.work import ListedItem, WorkList
 from jobs.parser import nearest_hint
 from jobs.system.files import resolve_links
 
@@ -31,9 +29,9 @@ _ABOUT = """\
 List the folders that campaigns have made: data sets, files of baselines, staged copies, snapshots of interrupted runs.
 It searches the storages that the arguments name (site=mysite, storage.root=/scratch/me) or else those of the default
 configuration, and the storages of the records in campaign_dir. After a question it removes each folder that you name,
-by its path, its name or the start of its name. With --unused it removes every folder that no record and no open job in
-campaign_dir reads. It never removes a folder without the marker file of this tool, a folder with foreign files, or a
-folder that a run has locked. It does not search buckets."""
+by its path, its name or the start of its name; later runs make missing data again. It never removes a folder without
+the marker file of this tool, a folder with foreign files, or a folder that a run has locked. It does not search
+buckets."""
 _OTHERS = "site=… or storage.root=… names other storages"
 _HOUR_S, _DAY_H = 3600, 24
 
@@ -43,9 +41,8 @@ def main(argv: list[str]) -> int:
 
     Returns 1 if a chosen folder was not removed, else 0.
     """
-    usage = "[--json] [--unused] [--yes] [KEY=VALUE ...] [NAME ...]"
+    usage = "[--json] [--yes] [KEY=VALUE ...] [NAME ...]"
     parser = arguments.make_parser("clean", _ABOUT, usage, json=True, open_ended=True)
-    parser.add_argument("--unused", action="store_true", help="remove every folder that no record or job reads")
     parser.add_argument("--yes", action="store_true", help="do not ask before removing; CAMPAIGN_YES=1 does the same")
     options, words = arguments.take_options(parser, argv)
     split = command_line.parse_command_line(words)
@@ -54,17 +51,10 @@ def main(argv: list[str]) -> int:
     names = [word for word in split.overrides if "=" not in word]
     points = collect_points([*split.config_dir_flags, *(word for word in split.overrides if "=" in word)]) or []
     folder = CampaignFolder(resolve_links(points[0]["campaign_dir"]))
-    if options.unused and not (folder.marker.exists() or folder.recorded_cells()):
-        cure = "name the folder of the campaign: campaign_dir=…; or name each folder to remove, without --unused"
-        raise UsageError(f"no campaign in {folder.root}, so no folder would count as used", cure)
-    roots, used = _roots_and_folders_in_use(folder)
-    things = made_data.made_folders({*_roots_of_points(points), *roots}, used)
-    chosen = [_find_by_name(things, name) for name in names] + [
-        each for each in things if options.unused and not each.used
-    ]
-    chosen = list(dict.fromkeys(chosen))
+    things = made_data.made_folders({*_roots_of_points(points), *_roots_of_records(folder)})
+    chosen = list(dict.fromkeys(_find_by_name(things, name) for name in names))
     if not options.json:
-        _print_table(chosen if names or options.unused else things, "is unused" if things else "was made by a campaign")
+        _print_table(chosen or things)
     left = _remove(chosen, folder, sure=options.yes) if chosen else {}
     if options.json:
         console.show_json([_thing_as_json(each, chosen, left) for each in things])
@@ -87,43 +77,17 @@ def _roots_of_settings(settings: Settings) -> Iterator[Path]:
     yield from (Path(root).expanduser() for root in roots if root and "://" not in root)
 
 
-def _roots_and_folders_in_use(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
-    """Return the root folders of a campaign's storages, and the folders that are in use.
-
-    A folder is in use if a record or a map of staged copies names it, or if an open job will read it.
-    """
-    roots, used = set[Path](), set[Path]()
+def _roots_of_records(folder: CampaignFolder) -> set[Path]:
+    """Return the root folders of the storages that a campaign's records and maps of staged copies name."""
+    roots = set[Path]()
     for path in folder.records.glob("*/record.json"):
         recorded, _ = record.read_or_fault(path)
-        if recorded:
-            used.update(_folders_of_data(recorded["dataset"]))
-            with suppress(*ODD_FIGURES, RuntimeError, OSError):  # skip settings that name no folder
-                roots.update(_roots_of_settings(recorded["cell"]["settings"]))
+        with suppress(*ODD_FIGURES, RuntimeError, OSError):  # skip settings that name no folder
+            roots.update(_roots_of_settings(recorded["cell"]["settings"]) if recorded else ())
     for path in folder.staging.glob("*.json"):
         with suppress(DatasetError):  # plan.json lies in the same folder and is not a map of copies
-            copies = staged_copies.load_map(path)
-            roots.add(copies.root)
-            used.add(copies.copies)
-    for batch in read_batches(folder):
-        for index in batch.open_workers():
-            with suppress(CampaignError):  # no work list: the campaign process was killed before it submitted
-                work = read_file(batch.work_list(index), WorkList)
-                for item in (*work["cells"], *work.get("to_make", ())):
-                    used.update(_folders_to_read(item))
-    return roots, used
-
-
-def _folders_to_read(item: ListedItem) -> Iterator[Path]:
-    """Yield the folders that a job will read for a cell."""
-    yield from _folders_of_data(item["dataset"])
-    dataset, root = item["settings"].get("dataset"), item.get("root")
-    if root and dataset and "path" not in dataset:
-        yield from datasets.possible_folders(dataset, Path(root), datasets.stripe_layout(item["settings"]["storage"]))
-
-
-def _folders_of_data(data: Data | None) -> Iterator[Path]:
-    """Yield the folders of a data set."""
-    yield from (Path(place) for place in ((data or {}).get("path"), (data or {}).get("folder")) if place)
+            roots.add(staged_copies.load_map(path).root)
+    return roots
 
 
 def _find_by_name(things: Sequence[MadeFolder], name: str) -> MadeFolder:
@@ -158,16 +122,16 @@ def _remove(chosen: Sequence[MadeFolder], folder: CampaignFolder, *, sure: bool)
     return left
 
 
-def _print_table(things: Sequence[MadeFolder], what: str) -> None:
+def _print_table(things: Sequence[MadeFolder]) -> None:
     if not things:
-        console.say(f"no folder {what} on these storages; {_OTHERS}")
+        console.say(f"no folder was made by a campaign on these storages; {_OTHERS}")
         return
-    rows = [("made", "MB", "files", "age", "", "place")]
+    rows = [("made", "MB", "files", "age", "place")]
     for each in things:
-        used, hours = "used" if each.used else "", (time.time() - each.made_s) / _HOUR_S
+        hours = (time.time() - each.made_s) / _HOUR_S
         age = f"{hours / _DAY_H:.0f} d" if hours >= _DAY_H else f"{hours:.0f} h"
-        rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", age, used, str(each.path)))
-    console.show_table(rows, range(1, 5))
+        rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", age, str(each.path)))
+    console.show_table(rows, range(1, 4))
 
 
 def _thing_as_json(each: MadeFolder, chosen: Sequence[MadeFolder], left: dict[MadeFolder, str]) -> dict[str, object]:

@@ -30,8 +30,7 @@ from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
 from jobs.judging import judge, stopping
-from jobs.judging.bound import Bottleneck, advice_for
-from jobs.judging.work_done import time_use
+from jobs.judging.bound import Bound
 from jobs.lazy_imports import has_tensorflow
 from jobs.model.conduct import Point
 from jobs.model.record import Record
@@ -244,7 +243,7 @@ class _Row:
     threads: int
     entry: PlannedCell
     record: Record | None
-    bound: Bottleneck | None
+    bound: Bound | None
     rates: tuple[float, ...]  # MB/s of the valid runs
     images: float | None  # images/s, median of the valid runs
     refusal: tuple[str, str] = ("", "")  # why the cell is not compared with others, and the cure
@@ -385,8 +384,7 @@ def _help(best: _Row, campaign: Path) -> str:
     usual = campaign == files.resolve_links("results")
     more = shlex.join(["python", "-m", "campaign", "show", best.entry.cell.id.rpartition("-")[2]])
     more += "" if usual else f" {shlex.quote(str(campaign))}"
-    work = time_use(best.record) if best.record else None
-    if best.bound and work and (helps := advice_for(best.bound, work)):
-        return f"What would help: {helps} ({best.bound}); {more} says more."
-    why = best.bound.words if best.bound else "the cell has no run with figures"
-    return f"What would help is not decided ({why}); {more} prints the commands that would decide it."
+    if best.bound and best.bound.helps:
+        return f"What would help: {best.bound.helps} ({best.bound}); {more} says more."
+    why = best.bound.because if best.bound else "the cell has no run with figures"
+    return f"What would help is not decided ({why}); {more} says more."

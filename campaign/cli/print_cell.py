@@ -1,21 +1,20 @@
-"""Print a cell as text: its record with every run and every check, and the advice on it."""
+"""Print a cell as text: its record with every run and every check, what bounds it, and what would help."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from campaign import console
-from campaign.advice.findings import VERSION
-from campaign.advice.save_interval import draw_lost_time, format_interval
 from campaign.cells import record
 from campaign.cluster.survey import StateOfCell
 from campaign.config.tree import non_default_settings
 from campaign.storage import emulation
 from jobs.checks import rate_unit
-from jobs.judging import judge, stopping
+from jobs.judging import judge
+from jobs.judging.bound import UNDECIDED
 from jobs.model.codes import CellState, End, RunEnd, run_end_sentence
-from jobs.model.record import Record, TestedPrediction
+from jobs.model.record import Record
 from jobs.model.results import ReasonOfAddedRun, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
@@ -43,8 +42,6 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
     console.show(f"  record     {where}/record.json")
     for check in recorded["checks"]:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
-    if cost := recorded.get("profile_cost"):
-        console.show(f"  profile    {stopping.cost_in_words(cost)}")
     if state["status"] not in (CellState.RUNNING, CellState.QUEUED):
         recorded = {**recorded, "runs": [{**run} for run in recorded["runs"]]}
         end: End = {"code": RunEnd.WORKER_ENDED}
@@ -133,86 +130,24 @@ def _print_run(run: Run, where: str) -> None:
             console.show(f"  whole log    {where}/{run['log']}")
 
 
-def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
-    """Print the advice on a cell: its findings, the rules that could not be decided, and earlier tests.
-
-    `advice` is the dictionary that ``show --json`` prints.
-    """
-    counted = (
-        console.count_noun(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
-    )
-    emulated = ", emulated storage" if advice["emulated"] else ""
-    console.show(f"{advice['value']:.4g} {advice['unit']}, median of {counted}{emulated}")
-    if advice["helps"]:
-        console.show(f"what helps: {advice['helps']}")
-    printed: list[Any] = []
-    for place, finding in enumerate(advice["findings"], 1):
-        print_finding(place, finding, [each for each in finding["evidence"] if each not in printed])
-        printed += finding["evidence"]
-        if test := finding["test"]:
-            console.show(f"    test by hand: {finding['untested']}" if finding["by_hand"] else "    test")
-            console.show(f"      {test['command']}")
-            console.show(f"    predicted {_format_prediction(test)}")
-            for each in (each for each in advice["tests"] if _is_same_test(each, cell, test)):
-                console.show(f"    {_format_outcome(each)}")
-        else:
-            console.show(f"    no test: {finding['untested']}")
-    if advice["save_interval"]:
-        console.show(format_interval(advice["save_interval"]))
-        for line in draw_lost_time(advice["save_interval"]):
-            console.show(f"    {line}")
-    same: dict[tuple[str, str], list[str]] = {}
-    for lacking in advice["not_decided"]:
-        same.setdefault((lacking["why"], lacking["command"]), []).append(lacking["rule"])
-    for (why, command_), names in same.items():
-        console.show(f"not decided: {', '.join(names)}: {why}; this command would decide it:")
-        console.show(f"      {command_}")
-    _print_other_tests(cell, advice)
+def print_answer(answer: Mapping[str, Any]) -> None:
+    """Print what bounds a cell and what would help; `answer` has the keys that ``show --json`` adds to the record."""
+    bound, tried = answer["bound"], answer["tried"]
+    console.show(answer["again"])
+    if answer["measured"]["runs"]:
+        console.show(_median_in_words(answer["measured"]))
+    if bound:
+        share = "" if bound["word"] == UNDECIDED else f", {bound['share']:.0%}"
+        console.show(f"bound by {bound['word']}{share}: {bound['because']}")
+    if bound and bound["helps"]:
+        console.show(f"what helps: {bound['helps']}")
+    if tried:
+        gave = f"; it gave {_median_in_words(tried)}" if tried["runs"] else ""
+        console.show(f"{'to try it' if bound['helps'] else 'to decide it'}{gave}:")
+        console.show(f"    {tried['command']}")
+    for line in filter(None, (*answer["hints"], answer["save_interval"])):
+        console.show(line)
 
 
-def print_finding(place: int, finding: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]) -> None:
-    """Print a finding of the advice: its number in the list of findings, its text and its evidence.
-
-    The caller leaves out evidence that an earlier finding has already printed.
-    """
-    console.show(f"{place} {finding['rule']}, {finding['share']:.0%} of the run time: {finding['says']}")
-    for fact in evidence:
-        console.show(f"    {fact['what']:24} {fact['value']:.4g} {fact['unit']}".ljust(48) + f" {fact['source']}")
-
-
-def _is_same_test(tested: TestedPrediction, cell: str, test: Mapping[str, Any]) -> bool:
-    return (tested["cell"], tested["rule"], tested["tested"]) == (cell, test["rule"], test["cell"])
-
-
-def _format_prediction(test: Mapping[str, Any], value: str = "value") -> str:
-    return f"{test[value]:.4g} {test['unit']} ({test['low']:.4g} to {test['high']:.4g})"
-
-
-def _format_outcome(each: TestedPrediction) -> str:
-    when = (
-        f"{each['utc'][:10]} {each['rule']} predicted {_format_prediction(each, 'predicted')} from {each['before']:.4g}"
-    )
-    if (measured := each["measured"]) is None:
-        return f"{when}; not decided: {each['why_not']}"
-    remark = ", which was known before" if each["known"] else ""
-    remark += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
-    runs = console.count_noun(measured["runs"], "run")
-    came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {runs}){remark}"
-    return f"{when}; measured {came}: {'holds' if each['holds'] else 'FAILED'}"
-
-
-def _print_other_tests(cell: str, advice: Mapping[str, Any]) -> None:
-    """Print the tests that failed or tested this cell, except tests that were already printed with their finding.
-
-    For each rule that failed a test of this campaign, print a warning.
-    """
-    printed = [finding["test"] for finding in advice["findings"] if finding["test"]]
-    for each in advice["tests"]:
-        is_shown = any(_is_same_test(each, cell, test) for test in printed)
-        if not is_shown and (each["holds"] is False or each["cell"] == cell):
-            console.show(f"tested before: {each['cell']}: {_format_outcome(each)}")
-    failed = [each["rule"] for each in advice["tests"] if each["holds"] is False]
-    for rule in dict.fromkeys(failed):
-        number = sum(each["rule"] == rule and each["measured"] is not None for each in advice["tests"])
-        tests = f"{failed.count(rule)} of {console.count_noun(number, 'test')}"
-        console.show(f"rule {rule} has FAILED in {tests} of this campaign: doubt its other predictions")
+def _median_in_words(found: Mapping[str, Any]) -> str:
+    return f"{found['median']:.4g} {found['unit']}, median of {console.count_noun(found['runs'], 'run')}"

@@ -7,7 +7,7 @@ import secrets
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -243,24 +243,13 @@ def _run_and_report(  # noqa: PLR0913 - as `run_plan`
     unfinished = [entry for entry in after.entries if entry.state != "done"]
     if not (unfinished and reports):
         return int(bool(unfinished))
-    allowing = _limits_for_all(entry.disturbed for entry in unfinished)
-    when = " when nothing else keeps the machine busy" if allowing else ""
-    allowed = f" ({allowing} would have allowed what other programs did so far)" if allowing else ""
+    when = " when nothing else keeps the machine busy" if any(entry.disturbed for entry in unfinished) else ""
     console.say(
         f"not every cell is done (`python -m campaign status{_folder_word(request.folder.root)}` says why); "
-        f"the same command{when} measures the missing runs{allowed}; to measure one cell:"
+        f"the same command{when} measures the missing runs; to measure one cell:"
     )
     console.say_first([f"  {command_line.command_to_continue(request.words, entry.cell.id)}" for entry in unfinished])
     return 1
-
-
-def _limits_for_all(settings: Iterable[str]) -> str:
-    """Return settings of limits, such as `checks.other_cpu_max=2`, with the largest value of each limit."""
-    largest: dict[str, float] = {}
-    for word in " ".join(settings).split():
-        name, _, value = word.partition("=")
-        largest[name] = max(float(value), largest.get(name, 0.0))
-    return " ".join(f"{name}={value:g}" for name, value in largest.items())
 
 
 def _folder_word(folder: Path) -> str:

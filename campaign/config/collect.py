@@ -248,13 +248,6 @@ def make_cells(points: Sequence[Point], *, to_run: bool = True) -> tuple[list[Ce
             raise
         cells.setdefault(cell.id, cell)
     raise_if_refused(refusals)
-    if conduct["profile"]["compare"] and all(
-        point["profile"]["posix"] == point["profile"]["tensorflow"] == "none" for point in points
-    ):
-        raise UsageError(
-            "profile.compare=true without a profile: there is nothing to compare",
-            "set profile.posix=trace or profile.tensorflow=5-15; each profiled run is then paired with one without",
-        )
     if to_run and (refusal := missing_root(cells.values())):
         raise refusal
     return list(cells.values()), conduct
@@ -297,8 +290,7 @@ class _PointFlattener:
 
 def _conduct_of(point: Point) -> Conduct:
     """Return the settings of a point that say how to run the campaign; they do not change a measured result."""
-    conduct = {key: value for key, value in point.items() if key not in EVERY}
-    return cast("Conduct", {**conduct, "profile": {"compare": point["profile"]["compare"]}})
+    return cast("Conduct", {key: value for key, value in point.items() if key not in EVERY})
 
 
 def _swept_conduct_error(one: Conduct, other: Conduct) -> UsageError:

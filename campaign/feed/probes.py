@@ -193,8 +193,7 @@ def no_runs_error(plan: Plan, entry: PlannedCell) -> CampaignError:
     """Return the error for a cell that has too few valid runs."""
     record, fault = plan.verdicts.read(plan.folder.record(entry.cell.id))
     why = fault or (record and record.get("reason")) or "the cell has no runs"
-    allowing = f"; with {entry.disturbed} such runs count" if entry.disturbed else ""
-    return CampaignError(f"{entry.cell.id}: {why}", f"the same command continues the search{allowing}")
+    return CampaignError(f"{entry.cell.id}: {why}", "the same command continues the search")
 
 
 def describe_setup(setup: Setup) -> str:

@@ -15,7 +15,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.console import count_noun
 from campaign.stall.measured_program import COLD, WARM
 from jobs.judging import intervals, stopping
-from jobs.judging.bound import UNDECIDED, Bottleneck
+from jobs.judging.bound import UNDECIDED, Bound
 from jobs.judging.intervals import MedianDifference, median_difference
 from jobs.model.record import Record
 from jobs.model.results import Calls, Run
@@ -56,7 +56,7 @@ class ColdWarmComparison:
     # Bytes of the data that a cold run reads once from the disk and that stay in memory. None if unknown: the program
     # read other bytes from the disk too, or its reads left no pages in memory.
     first_read_bytes: float | None
-    warm_bound: Bottleneck | None = None  # what bounds the warm runs
+    warm_bound: Bound | None = None  # what bounds the warm runs
     why_not: str = ""  # why the cold or the warm runs are too few valid runs; empty if both suffice
 
     @property
@@ -81,7 +81,7 @@ class ColdWarmComparison:
 
 
 def compare_records(
-    name: str, cold: Record | None, warm: Record | None, warm_bound: Bottleneck | None = None
+    name: str, cold: Record | None, warm: Record | None, warm_bound: Bound | None = None
 ) -> ColdWarmComparison:
     """Compare the judged records of the cold and the warm cell, each None if there is no record.
 
@@ -216,11 +216,11 @@ def _cost(cost: MedianDifference, whole: str) -> str:
     )
 
 
-def _rest(bound: Bottleneck | None) -> str:
+def _rest(bound: Bound | None) -> str:
     """Return in words what limits the warm runs, and so the part of the runtime that does not wait for storage."""
     if bound is None or bound.word == UNDECIDED:
-        return f"what bounds the rest is undecided ({bound.words if bound else 'the warm runs do not show it'})"
-    return f"the rest is bound by {bound.word} ({bound.words})"
+        return f"what bounds the rest is undecided ({bound.because if bound else 'the warm runs do not show it'})"
+    return f"the rest is bound by {bound.word} ({bound.because})"
 
 
 def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[ColdWarmComparison]:

@@ -48,7 +48,6 @@ class MadeFolder:
     bytes: int
     files: int
     made_s: float  # time at which the marker file was written, in seconds since 1970
-    used: bool = False  # whether one of the given campaigns reads the folder
 
 
 class _Kind(NamedTuple):
@@ -58,18 +57,17 @@ class _Kind(NamedTuple):
     remove: Callable[[Path], str]  # removes a folder; returns "", or the reason why nothing was removed
 
 
-def made_folders(roots: Collection[Path], used: Collection[Path]) -> list[MadeFolder]:
+def made_folders(roots: Collection[Path]) -> list[MadeFolder]:
     """Return the folders that campaigns have made below the roots of storages, the largest folder first.
 
-    Only folders of this user or of root with a campaign's marker file count. No link is followed. `used` are the
-    folders that campaigns read.
+    Only folders of this user or of root with a campaign's marker file count. No link is followed.
     """
     made_folders = [
         made
         for root in dict.fromkeys(root.resolve() for root in roots if os.path.isdir(root))  # noqa: PTH112 - no error
         for kind in _KINDS
         for folder in _candidates(kind, root)
-        if (made := _describe_made(kind, root, folder, used))
+        if (made := _describe_made(kind, root, folder))
     ]
     return sorted(made_folders, key=lambda made: (-made.bytes, made.path))
 
@@ -85,7 +83,7 @@ def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
                 yield from (parent / name for name in files.names_in_folder(parent))
 
 
-def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> MadeFolder | None:
+def _describe_made(kind: _Kind, root: Path, folder: Path) -> MadeFolder | None:
     """Return the description of a folder that a campaign has made.
 
     Return None if the folder has no marker file of a campaign, or if another user may write to the folder.
@@ -97,7 +95,7 @@ def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]
         if kind.marker not in tree or not stat.S_ISREG(tree[kind.marker].st_mode):
             return None
         sizes = [status.st_size for status in tree.values() if stat.S_ISREG(status.st_mode)]
-        return MadeFolder(kind.name, folder, root, sum(sizes), len(sizes), tree[kind.marker].st_mtime, folder in used)
+        return MadeFolder(kind.name, folder, root, sum(sizes), len(sizes), tree[kind.marker].st_mtime)
     return None
 
 

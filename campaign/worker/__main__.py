@@ -31,7 +31,6 @@ from campaign.worker.runner import Template, modules_to_preload
 from campaign.worker.session import Disturbance, WorkerStoppedError, raise_on_signals
 from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
-from jobs.judging import stopping
 from jobs.model.codes import REFUSALS, End, RunEnd, Wait, run_end_sentence
 from jobs.model.record import Record
 from jobs.model.results import Run
@@ -182,7 +181,8 @@ class Worker:
         devices = locks.device_locks(checkpoint_targets.used_paths(item)) if method == "lock" else []
         other_locks = [*checkpoint_targets.target_locks(item, self.folder), *devices]
         with locks.hold_storage(method, lock, self.job, other_locks, report) as proof:
-            run = record.begin_run(recorded, next_run.role, self.work["token"], next_run.added, self._pair_of(next_run))
+            pair = self._pair if next_run.role == "measured" else None
+            run = record.begin_run(recorded, next_run.role, self.work["token"], next_run.added, pair)
             run["exclusive"] = proof
             run |= place_of_process()
             self._save_record(recorded)
@@ -192,13 +192,6 @@ class Worker:
                 with self._hold_other_nodes(method, lock, item):
                     self._execute(recorded, run, item)
         return run
-
-    def _pair_of(self, next_run: session.NextRun) -> int | None:
-        """Return the number of the pair to which a run belongs, or None.
-
-        A pair are two runs of one cell, or runs of cells that take turns.
-        """
-        return next_run.pair if next_run.role != "measured" or next_run.pair is not None else self._pair
 
     def _hold_other_nodes(self, method: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
         """Return a context that locks the storages of the job's other nodes, if each node has its own storage."""
@@ -255,7 +248,6 @@ class Worker:
         """Return the request for a run: the settings, the data and the paths of the output files."""
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         number = run["run"]
-        is_profiled = run["role"] != stopping.UNPROFILED
         trace, interval_s = conduct["trace"], conduct["trace"]["interval_s"]
         trace_request: TraceRequest | None = None
         if interval_s is not None:
@@ -272,8 +264,8 @@ class Worker:
             "staged": data.get("staged", {}).get("map"),
             "disk": data.get("disk"),
             "trace": trace_request,
-            "profile": str(cell / f"profile-{number}.npz") if is_profiled else None,
-            "tensorflow": str(cell / f"tensorflow-{number}.npz") if is_profiled else None,
+            "profile": str(cell / f"profile-{number}.npz"),
+            "tensorflow": str(cell / f"tensorflow-{number}.npz"),
             "timelog": str(cell / f"timelog-{number}.timelog"),
             "steps": str(cell / f"run-{number}.npz"),
             "checkpoint": checkpoint_targets.snapshot_request(item, conduct, self.work["campaign_id"]),

@@ -209,11 +209,10 @@ def _submission_of(work: WorkList, position: int) -> Submission:
 
 
 class NextRun(NamedTuple):
-    """The next run of a session: its role, and its number if it belongs to a pair."""
+    """The next run of a session: its role, and why it was added."""
 
     role: Role
     added: ReasonOfAddedRun | None = None  # the reason why ``until_spread`` adds the run; None for other runs
-    pair: int | None = None  # number of the pair to which the run belongs, or None
 
 
 def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[NextRun]:
@@ -231,19 +230,11 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
     runs_at_most = stopping.max_missing_runs(verdicts.judge(recorded), terms)
     # Each session begins with warm-up runs. After a break, the machine may be slower in ways that no check finds.
     yield from [NextRun("warmup")] * terms["warmup_runs"]
-    in_pairs = stopping.has_pairs(recorded["cell"]["settings"], terms)
     for index in range(runs_at_most):
         added = None if index < missing else reason_to_add()
         if index >= missing and added is None:
             return
-        if in_pairs:
-            number = len(stopping.measured_runs(recorded))
-            yield from [
-                NextRun(role, added if role == "measured" else None, number)
-                for role in stopping.next_pair_roles(recorded)
-            ]
-        else:
-            yield NextRun("measured", added)
+        yield NextRun("measured", added)
 
 
 def next_pair_number(folder: CampaignFolder, items: Iterable[ListedItem]) -> int:
@@ -340,7 +331,6 @@ class Disturbance:
 
     def _wait_until_quiet(self, patience_s: float) -> None:
         """Wait until the machine is quiet; raise NotQuietError after `patience_s` seconds."""
-        allowing = judge.settings_allowing(self._failed, self._limits)
         disturbance = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
         began = report_at = time.monotonic()
         while (latest_check := check_quiet(self._folder, self._limits))["passed"] is False:
@@ -348,12 +338,11 @@ class Disturbance:
             if waited_s >= patience_s:
                 raise NotQuietError(
                     f"{disturbance}; the machine did not become quiet in {patience_s:g} s",
-                    f"repeat the command when the machine is quiet; or {allowing} to let such runs count here; or"
-                    " wait_quiet_s=… to wait longer",
+                    "repeat the command when the machine is quiet, or with wait_quiet_s=… to wait longer",
                 )
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + _REPORT_S
-                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": disturbance, "allowing": allowing}
+                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": disturbance}
                 self._report({**wait, "now": f"{latest_check['message']}, {waited_s:.0f} s so far"})
 
 

@@ -1,4 +1,4 @@
-"""Find the bottleneck of a cell or a program: one word, and the two or three numbers that decide the word.
+"""Find the bottleneck of a cell or a program: one word, the numbers that decide it, and what would help.
 
 Each rule returns the share of the time in which one resource was in use. The resource with the largest share is the
 bottleneck if its share is large enough, and is larger than the second largest share by at least `APART`. Otherwise the
@@ -12,10 +12,11 @@ Surveys 10, 1978).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from jobs.judging.peaks import Peaks
-from jobs.judging.work_done import StepTimes, TimeUse, time_use
+from jobs.judging.peaks import RANDOM, Peaks
+from jobs.judging.work_done import MANY_READERS, StepTimes, TimeUse, time_use
 from jobs.model.record import Record
 
 Word = Literal["processors", "decoding", "device", "latency", "throttled", "steps", "undecided"]
@@ -39,26 +40,54 @@ LEAST_TOGETHER = 0.8  # smallest share of the time for a bottleneck of several t
 SATURATED = 0.9  # a resource counts as fully used from this share of a maximum, a quota or a limit
 HALF_FULL = SATURATED - APART  # a storage has reserves below this share of the rate that more readers get
 _START_MAX = 0.2  # largest share of the time for the start; a run with a longer start is too short
-_OTHERS = 0.5  # processors used by other programs; equal to the limit of the check `quiet`
-_THROTTLED = 0.01  # share of the time; equal to the limit of the check `unthrottled`
+# Share of the time from which stops by a quota count. It is no limit of a check: with a looser limit a run is valid
+# although a quota slows it down, and the quota is still what bounds it.
+_THROTTLED = 0.01
 # Shares of a step for waiting. Prefetched input is too slow above the first and fast enough below the second share.
 _WAITS, _KEEPS_UP = (0.1, 0.05)
 _INPUT = "input"  # marks a training that the input limits, before the bottleneck of the input is searched
 
 
-class DecidingNumber(NamedTuple):
-    """A number that decides a bottleneck: a share (without a unit), or an amount with or without a total."""
+_UNKNOWN_RATE = "bandwidth or latency, because the rate for more readers is unknown"
 
-    what: str
-    value: float
-    of: float | None = None
-    unit: str = ""
+
+class Bound(NamedTuple):
+    """The bottleneck as a word, with the share of the time, and the numbers that decide the word or why none holds.
+
+    `helps` says what would help, and `try_` has the settings to change, by dotted keys. If the word is `UNDECIDED`,
+    `try_` has the settings of the baselines that would decide it; a tuple of values makes a grid.
+    """
+
+    word: Word
+    share: float
+    because: str
+    helps: str = ""
+    try_: Mapping[str, Any] = MappingProxyType({})
 
     def __str__(self) -> str:
-        if not self.unit:
-            return f"{self.what} {self.value:.0%}"
-        amount = _short(self.value) if self.of is None else f"{_short(self.value)} of {_short(self.of)}"
-        return f"{amount} {self.unit} {self.what}".rstrip()
+        return f"{self.word}: {self.because}" if self.because else self.word
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as a dictionary for JSON."""
+        fields = self._asdict()
+        return fields | {"try": {**fields.pop("try_")}}
+
+
+class Part(NamedTuple):
+    """The part of the time for which a resource was in use: its word, its share, and the numbers of the share.
+
+    If the word is uncertain, `why` has the reason.
+    """
+
+    word: str
+    share: float
+    numbers: tuple[str, ...]
+    why: str = ""
+
+
+def _amount(value: float, of: float, what: str = "") -> str:
+    return f"{_short(value)} of {_short(of)} {what}".rstrip()
 
 
 def _short(value: float) -> str:
@@ -66,55 +95,21 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 - two digits
 
 
-class Bottleneck(NamedTuple):
-    """The bottleneck as a word, with the share of the time and the numbers that decide the word.
-
-    If the word is `UNDECIDED`, `why` has the reason.
-    """
-
-    word: Word
-    share: float
-    numbers: tuple[DecidingNumber, ...]
-    why: str = ""
-
-    @property
-    def words(self) -> str:
-        """Return a short text with the numbers and, if the bottleneck is undecided, the reason."""
-        return "; ".join(filter(None, [", ".join(map(str, self.numbers)), self.why]))
-
-    def __str__(self) -> str:
-        return f"{self.word}: {self.words}" if self.words else self.word
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as a dictionary for JSON."""
-        return {**self._asdict(), "numbers": [number._asdict() for number in self.numbers]}
+Rule = Callable[[TimeUse], Part | None]
 
 
-class RuleResult(NamedTuple):
-    """The result of a rule: the word for the resource, the share of the time, and the numbers.
-
-    If the rule is uncertain about the word, `why` has the reason.
-    """
-
-    word: str
-    share: float
-    numbers: tuple[DecidingNumber, ...]
-    why: str = ""
-
-
-Rule = Callable[[TimeUse], RuleResult | None]
-
-
-def bound_of_work(work: TimeUse) -> Bottleneck:
-    """Return the bottleneck of a run or a program."""
+def bound_of_work(work: TimeUse) -> Bound:
+    """Return the bottleneck of a run or a program, and what would help."""
     if work.elapsed_s <= 0 or work.start_s > _START_MAX * work.elapsed_s:
-        start = DecidingNumber("start", min(1.0, work.start_s / work.elapsed_s) if work.elapsed_s > 0 else 1.0)
-        return Bottleneck(UNDECIDED, 0.0, (start,), "too short a run")
-    return _bound_of_steps(work, work.steps) if work.steps else _bound_of_input(work)
+        start = min(1.0, work.start_s / work.elapsed_s) if work.elapsed_s > 0 else 1.0
+        return Bound(UNDECIDED, 0.0, f"start {start:.0%}; too short a run")
+    part = _bound_of_steps(work, work.steps) if work.steps else _bound_of_input(work)
+    word: Any = UNDECIDED if part.why else part.word
+    because = "; ".join(filter(None, [", ".join(part.numbers), part.why]))
+    return Bound(word, part.share, because, *_remedy(word, work))
 
 
-def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bottleneck | None:
+def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bound | None:
     """Return the bottleneck of the cell of a judged record, or None for a baseline or a cell without metrics.
 
     Raises one of `jobs.model.record.ODD_FIGURES` if required fields are missing in the runs of the record.
@@ -122,36 +117,50 @@ def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bottleneck | No
     if record["cell"]["kind"] == "storage" or (work := time_use(record, peaks)) is None:
         return None
     if any("ranks" in run for run in record["runs"]):
-        return Bottleneck(UNDECIDED, 0.0, (), "several nodes: each rank may have another bottleneck")
-    return bound_of_work(work)
+        return Bound(UNDECIDED, 0.0, "several nodes: each rank may have another bottleneck")
+    bound = bound_of_work(work)
+    if _UNKNOWN_RATE in bound.because and work.threads and _has_baselines(record):
+        more = max(MANY_READERS, 2 * work.threads)
+        baselines = {"benchmark.name": "baseline", "benchmark.access": RANDOM, "threads": (work.threads, more)}
+        return bound._replace(try_=baselines)
+    has_settings = bound.try_.keys() <= record["cell"]["settings"].keys()
+    return bound if has_settings else bound._replace(try_={})
 
 
-def advice_for(bound: Bottleneck, work: TimeUse) -> str:
-    """Return the advice against a bottleneck as text, or "" if the bottleneck is undecided."""
-    if bound.word == "steps" and work.steps and not work.steps.ahead:
-        return AHEAD if work.steps.waiting_s >= _WAITS * work.elapsed_s else HELPS[bound.word]
-    idle = work.threads is not None and work.threads <= work.free_cores - LEAST_ALONE
-    return MORE_THREADS if idle and bound.word in ("processors", "decoding") else HELPS.get(bound.word, "")
+def _has_baselines(record: Record) -> bool:
+    """Return whether baselines with random reads can tell how fast the storage of a cell is for more readers."""
+    cell = record["cell"]
+    return cell["data"] == "images" and cell["page_cache"] == "cold" and "staging" not in cell["settings"]
 
 
-def _throttled(work: TimeUse) -> RuleResult | None:
+def _remedy(word: Word, work: TimeUse) -> tuple[str, Mapping[str, Any]]:
+    """Return what helps against a bottleneck, and the settings to change; both are empty if it is undecided."""
+    helps, threads = HELPS.get(word, ""), work.threads
+    if word == "steps" and work.steps and not work.steps.ahead and work.steps.waiting_s >= _WAITS * work.elapsed_s:
+        return AHEAD, {"prefetch": 1}
+    if word in ("processors", "decoding") and threads is not None and threads <= work.free_cores - LEAST_ALONE:
+        return MORE_THREADS, {"threads": 2 * threads}
+    if word == "latency" and threads is not None:
+        return helps, {"threads": work.given.readers}
+    return helps, {}
+
+
+def _throttled(work: TimeUse) -> Part | None:
     """Return the used share of the CPU quota or of a limit on reads and writes, or None if the run reached none."""
     limits = []
     if work.quota and work.throttled_s > _THROTTLED * work.elapsed_s:
         used_cores = work.cpu_s / work.elapsed_s
-        stopped_number = DecidingNumber("stopped by the quota", work.throttled_s, work.elapsed_s, "s")
-        numbers = (DecidingNumber("", used_cores, work.quota, "processors of a quota"), stopped_number)
+        stopped = _amount(work.throttled_s, work.elapsed_s, "s stopped by the quota")
+        numbers = (_amount(used_cores, work.quota, "processors of a quota"), stopped)
         share = min(1.0, used_cores / work.quota)
         why = "" if share >= LEAST_TOGETHER else "a CPU quota stopped threads, although the quota was not used up"
-        limits.append(RuleResult("throttled", share, numbers, why))
+        limits.append(Part("throttled", share, numbers, why))
     if work.io_limit:
-        limits.append(
-            RuleResult("throttled", min(1.0, work.io_limit), (DecidingNumber("of a limit on I/O", work.io_limit),))
-        )
+        limits.append(Part("throttled", min(1.0, work.io_limit), (f"of a limit on I/O {work.io_limit:.0%}",)))
     return max(limits, key=lambda limit: limit.share, default=None)
 
 
-def _processors(work: TimeUse) -> RuleResult:
+def _processors(work: TimeUse) -> Part:
     """Return the busy share of the processors that the threads of the run can use."""
     cores = work.cores if work.within_quota else work.free_cores
     usable = min(cores, float(work.threads)) if work.threads else cores  # each parallel call of `map` uses one thread
@@ -160,17 +169,17 @@ def _processors(work: TimeUse) -> RuleResult:
     label = "left by other programs" if cores <= work.cores - APART else "busy"
     label = f"that {work.threads} thread{'s' if work.threads != 1 else ''} can use" if usable < cores else label
     unit = "processor" if _short(usable) == "1" else "processors"
-    numbers = (DecidingNumber(label, min(used_cores, usable), usable, unit), *_storage_number(work))
+    numbers = (_amount(min(used_cores, usable), usable, f"{unit} {label}"), *_storage_number(work))
     share = min(1.0, used_cores / usable)
     if _trains(work) and work.making_cpu_s < SATURATED * work.cores * work.elapsed_s:
-        return RuleResult(word, share, numbers, "processors also train, and the input's part is unknown")
-    is_crowded = work.others >= _OTHERS and usable + work.others > work.cores - APART
+        return Part(word, share, numbers, "processors also train, and the input's part is unknown")
+    is_crowded = work.others >= work.others_max and usable + work.others > work.cores - APART
     if is_crowded and (work.ready_share is None or work.ready_share < SATURATED):
-        return RuleResult(word, share, numbers, "the threads of the run may have waited for processors")
-    return RuleResult(word, share, numbers)
+        return Part(word, share, numbers, "the threads of the run may have waited for processors")
+    return Part(word, share, numbers)
 
 
-def _storage(work: TimeUse) -> RuleResult | None:
+def _storage(work: TimeUse) -> Part | None:
     """Return the share of the time in which the storage had requests, or None if the share is unknown.
 
     The known speed of the storage decides whether the word is "device" (its bandwidth) or "latency".
@@ -181,21 +190,22 @@ def _storage(work: TimeUse) -> RuleResult | None:
     maximum, rate_of_more = work.given.at_most, work.given.to_more
     number = _storage_number(work)
     if not work.storage_exact and not _uses_samples(work):
-        return RuleResult(
+        return Part(
             UNDECIDED, share, number, "the kernel counts the device's busy time in ticks, which are too coarse here"
         )
+    of_maximum = (_amount(min(rate, maximum), maximum, "MB/s"),) if maximum else ()
     if maximum and rate >= SATURATED * maximum:
-        return RuleResult("device", share, (DecidingNumber("", min(rate, maximum), maximum, "MB/s"), *number))
-    if rate_of_more and rate <= HALF_FULL * rate_of_more:
-        numbers = (*number, DecidingNumber(f"of {work.given.readers} readers", rate, rate_of_more, "MB/s"))
-        cpu_share = _processors(work).share  # more reads at once also need more CPU time
-        is_crowded = work.threads != 1 and cpu_share > LEAST_TOGETHER - APART
-        return RuleResult("latency", share, numbers, f"processors are also busy, {cpu_share:.0%}" if is_crowded else "")
-    known_rate = [DecidingNumber("", min(rate, maximum), maximum, "MB/s")] if maximum else []
-    if rate_of_more:
-        known_rate = [DecidingNumber(f"of {work.given.readers} readers", min(rate, rate_of_more), rate_of_more, "MB/s")]
-    reason = "" if maximum or rate_of_more else ", because the rate for more readers is unknown"
-    return RuleResult(UNDECIDED, share, (*number, *known_rate), f"bandwidth or latency{reason}")
+        return Part("device", share, (*of_maximum, *number))
+    if not rate_of_more:
+        return Part(UNDECIDED, share, (*number, *of_maximum), "bandwidth or latency" if maximum else _UNKNOWN_RATE)
+    of_more = _amount(min(rate, rate_of_more), rate_of_more, f"MB/s of {work.given.readers} readers")
+    if rate > HALF_FULL * rate_of_more:
+        return Part(UNDECIDED, share, (*number, of_more), "bandwidth or latency")
+    cpu_share = _processors(work).share  # more reads at once also need more CPU time
+    is_crowded = work.threads != 1 and cpu_share > LEAST_TOGETHER - APART
+    return Part(
+        "latency", share, (*number, of_more), f"processors are also busy, {cpu_share:.0%}" if is_crowded else ""
+    )
 
 
 def _storage_use(work: TimeUse) -> float | None:
@@ -220,22 +230,20 @@ def _rate_in_use(work: TimeUse) -> float:
     return work.read_mb / (share * work.making_s) if share and work.making_s else 0.0
 
 
-def _storage_number(work: TimeUse) -> tuple[DecidingNumber, ...]:
+def _storage_number(work: TimeUse) -> tuple[str, ...]:
     share = _storage_use(work)
     if share is None:
         return ()
     uses_samples = work.storage_busy_s is None or _uses_samples(work)
-    return (DecidingNumber("threads wait for storage" if uses_samples else "storage busy", share),)
+    return (f"{'threads wait for storage' if uses_samples else 'storage busy'} {share:.0%}",)
 
 
-def _rest(work: TimeUse) -> RuleResult | None:
+def _rest(work: TimeUse) -> Part | None:
     """Return the share of a single thread's time that is explained neither by processors nor by the storage."""
     if work.threads != 1:
         return None
     rest = max(0.0, 1.0 - _processors(work).share - (_storage_use(work) or 0.0))
-    return RuleResult(
-        "rest", rest, (DecidingNumber("neither processors nor storage", rest),), "the cause of this part is unknown"
-    )
+    return Part("rest", rest, (f"neither processors nor storage {rest:.0%}",), "the cause of this part is unknown")
 
 
 RULES: Sequence[Rule] = (_throttled, _processors, _storage, _rest)
@@ -244,92 +252,59 @@ _EXPLAINS = {"throttled": ("device", "latency", UNDECIDED)}
 """For each word, the words that may be only a consequence. For example, a limit on reads makes a storage look busy."""
 
 
-def _shares(work: TimeUse, rules: Sequence[Rule]) -> list[RuleResult]:
+def _shares(work: TimeUse, rules: Sequence[Rule]) -> list[Part]:
     shares = [share for rule in rules if (share := rule(work)) is not None]
     saturated = {share.word for share in shares if share.share >= SATURATED}
     explained = {word for cause in saturated for word in _EXPLAINS.get(cause, ())}
     return [share for share in shares if share.word not in explained]
 
 
-def _largest(shares: Sequence[RuleResult], min_share: float) -> tuple[RuleResult, str]:
-    """Return the result with the largest share, and the reason why its word is uncertain ("" for a certain word).
+def _largest(shares: Sequence[Part], min_share: float) -> Part:
+    """Return the largest part, with the reason why its word is uncertain.
 
     The word is uncertain if the share is too small, or if the second largest share is nearly as large.
     """
     first, *others = sorted(shares, key=lambda share: -share.share)
     if first.share < min_share:
-        return first, f"nothing took {min_share:.0%} of the time"
+        return first._replace(why=f"nothing took {min_share:.0%} of the time")
     if close := [share for share in others if first.share - share.share < APART]:
-        numbers = ", ".join(str(number) for number in close[0].numbers[:1] if number not in first.numbers)
-        return first, f"too near to {numbers or close[0].word}"
-    return first, first.why
-
-
-def _make_bound(share: RuleResult, why: str) -> Bottleneck:
-    word: Any = UNDECIDED if why else share.word
-    return Bottleneck(word, share.share, share.numbers, why)
+        numbers = ", ".join(number for number in close[0].numbers[:1] if number not in first.numbers)
+        return first._replace(why=f"too near to {numbers or close[0].word}")
+    return first
 
 
 def _trains(work: TimeUse) -> bool:
     return work.steps is not None and work.steps.on_processors
 
 
-def _bound_of_input(work: TimeUse) -> Bottleneck:
-    first, why = _largest(_shares(work, RULES), LEAST_ALONE if work.threads == 1 else LEAST_TOGETHER)
-    is_shared = why and work.others >= _OTHERS
-    suffix = f"; other programs used {work.others:.2g} of {work.cores:g} processors" if is_shared else ""
-    return _make_bound(first, why + suffix)
+def _bound_of_input(work: TimeUse) -> Part:
+    first = _largest(_shares(work, RULES), LEAST_ALONE if work.threads == 1 else LEAST_TOGETHER)
+    if not first.why or work.others < work.others_max:
+        return first
+    others = f"other programs used {work.others:.2g} of {work.cores:g} processors"
+    return first._replace(why=f"{first.why}; {others}")
 
 
-def bottleneck_of_step_times(steps: StepTimes, elapsed_s: float, spent: Mapping[str, float]) -> Bottleneck:
-    """Return the bottleneck of steps whose waiting times are split by cause, without facts about CPUs and devices.
-
-    `spent` has the seconds in which steps waited for ``read`` and for ``decode``; the two times do not overlap. The
-    remaining part of `steps.waiting_s` is unexplained. If reading takes the time, the bottleneck is the storage, but
-    bandwidth and latency cannot be distinguished.
-    """
-    waiting = steps.waiting_s or 1.0
-    read_share, decode_share = (spent.get(name, 0.0) / waiting for name in ("read", "decode"))
-    parts = [
-        RuleResult(
-            UNDECIDED,
-            read_share,
-            (DecidingNumber("of it reading", read_share),),
-            "the storage limits, by bandwidth or by latency",
-        ),
-        RuleResult("decoding", decode_share, (DecidingNumber("of it decoding", decode_share),)),
-        RuleResult("rest", max(0.0, 1.0 - read_share - decode_share), (), "the cause of most input waiting is unknown"),
-    ]
-    if elapsed_s <= 0:
-        return Bottleneck(UNDECIDED, 0.0, (), "no time")
-    return _bound_of_steps(TimeUse(elapsed_s, steps=steps), steps, lambda: _make_bound(*_largest(parts, LEAST_ALONE)))
-
-
-def _bound_of_steps(work: TimeUse, steps: StepTimes, of_input: Callable[[], Bottleneck] | None = None) -> Bottleneck:
+def _bound_of_steps(work: TimeUse, steps: StepTimes) -> Part:
     """Return the bottleneck of a training: the steps, or the bottleneck of the input.
 
-    `of_input` returns the bottleneck of the input; by default, the `RULES` find the bottleneck. If steps wait although
-    batches are prefetched, making the batches takes longer than the steps. Without prefetch, the longer part of the
-    time decides.
+    If steps wait although batches are prefetched, making the batches takes longer than the steps. Without prefetch, the
+    longer part of the time decides.
     """
     seconds = (steps.waiting_s, steps.compute_s, steps.saving_s)
     waiting, computing, saving = steps.shares or (each / work.elapsed_s for each in seconds)
-    numbers = (DecidingNumber("steps", computing), DecidingNumber("waiting for input", waiting))
-    saving_share = RuleResult(
-        "checkpoints", saving, (DecidingNumber("checkpoints", saving), *numbers), "checkpoints take most of the time"
-    )
-    times = [RuleResult("steps", computing, numbers), saving_share]
+    numbers = (f"steps {computing:.0%}", f"waiting for input {waiting:.0%}")
+    saves = Part("checkpoints", saving, (f"checkpoints {saving:.0%}", *numbers), "checkpoints take most of the time")
+    times = [Part("steps", computing, numbers), saves]
     late = steps.late if steps.ahead else None
     if late is None:
-        times.append(RuleResult(_INPUT, waiting, numbers))
+        times.append(Part(_INPUT, waiting, numbers))
     elif _KEEPS_UP < late < _WAITS:
-        return Bottleneck(UNDECIDED, computing, numbers, f"steps wait {late:.0%} of the time despite prefetch")
-    elif late <= _KEEPS_UP and not steps.on_processors and not of_input:
+        return Part(UNDECIDED, computing, numbers, f"steps wait {late:.0%} of the time despite prefetch")
+    elif late <= _KEEPS_UP and not steps.on_processors:
         times += _shares(work, (_processors, _storage))
-    first, why = _largest(times, LEAST_ALONE)
-    if (late or 0.0) < _WAITS and first.word != _INPUT:
-        return _make_bound(first, why)
-    if why and late is None:
-        return _make_bound(first, why)
-    input_bound = of_input() if of_input else _bound_of_input(work)
-    return input_bound._replace(share=waiting, numbers=(numbers[1], *input_bound.numbers)[:3])
+    first = _largest(times, LEAST_ALONE)
+    if ((late or 0.0) < _WAITS and first.word != _INPUT) or (first.why and late is None):
+        return first
+    of_input = _bound_of_input(work)
+    return of_input._replace(share=waiting, numbers=(numbers[1], *of_input.numbers)[:3])

@@ -1,23 +1,20 @@
 """Judge a cell from the raw metrics of its runs and the terms of the campaign.
 
-`CampaignJudge` judges the records of one campaign; the campaign and the analysis use this class. For runs that other
-programs disturbed (check `quiet`), `settings_allowing` returns the limits with which these runs would be valid.
+`CampaignJudge` judges the records of one campaign; the campaign and the analysis use this class.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import Any, cast
 
 from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import stopping
-from jobs.judging.bound import Bottleneck, bound_of_cell
+from jobs.judging.bound import Bound, bound_of_cell
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
@@ -45,7 +42,6 @@ def judge_record(record: Record, terms: Terms, peak: Peak | None = None) -> Reco
         first = first or _conditions(runs[-1])
     with_verdicts: Record = {**record, "runs": runs, "checks": [], "reason": None, "cause": None}
     with_verdicts.pop("looser_checks", None)
-    with_verdicts.pop("profile_cost", None)
     if record["status"] != "running" or not stopping.missing_runs(with_verdicts, terms):
         _judge_cell(with_verdicts, terms)
     return with_verdicts
@@ -87,8 +83,6 @@ def _judge_cell(record: Record, terms: Terms) -> None:
     record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([width_check] if width_check else [])]
     if looser := looser_checks(terms):
         record["looser_checks"] = looser
-    if cost := stopping.profile_cost(record):
-        record["profile_cost"] = cost
     needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
     missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
     is_cut = missing and runs and runs[-1]["status"] != "valid"  # a worker gives up after bad runs
@@ -205,13 +199,13 @@ class CampaignJudge:
         except ODD_FIGURES as error:
             raise UnusableRecordError(f"cannot be judged: {type(error).__name__} {error}") from error
 
-    def bound(self, record: Record) -> Bottleneck | None:
+    def bound(self, record: Record) -> Bound | None:
         """Return the bottleneck of the cell of a judged record.
 
         Return None for a baseline, or if the runs lack the metrics that show the bottleneck.
         """
         with suppress(*ODD_FIGURES):
-            return bound_of_cell(record, self.peaks)
+            return bound_of_cell({**record, "terms": self._terms_of(record)}, self.peaks)
         return None
 
     @cached_property
@@ -246,35 +240,7 @@ def _judged_consistently(record: Record, terms: Terms, peak: Peak | None = None)
     return with_verdicts
 
 
-_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # proposed limits are rounded to 0.1 core and to 1 %
-
-
 def failed_quiet_checks(runs: Iterable[Run]) -> list[Check]:
     """Return the failed checks named `quiet` of all runs."""
     checks_of_runs = (check for run in runs for check in run.get("checks") or ())
     return [check for check in checks_of_runs if check["rule"] == "quiet" and check["passed"] is False]
-
-
-def settings_allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
-    """Return the settings with which runs would pass the check `quiet`, as text for a command line.
-
-    `failed` are the failed checks of these runs; `limits` are the current limits.
-    """
-    excesses = [excess for check in failed for excess in _excesses(check)]
-    largest = {name: max(amount for key, amount in excesses if key == name) for name, _ in excesses}
-    proposed = {
-        name: math.ceil((limits[name] + amount) * _STEPS[name]) / _STEPS[name] for name, amount in largest.items()
-    }
-    return " ".join(f"checks.{name}={value:g}" for name, value in proposed.items())
-
-
-def _excesses(check: Check) -> Iterator[tuple[str, float]]:
-    """Yield the name of each exceeded limit, and the amount by which the limit was exceeded.
-
-    The limit in the check already includes the CPU use of the processes that emulate a storage.
-    """
-    observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
-    for name in ("other_cpu", "other_device"):
-        excess = (observed[name] or 0.0) - limit[name]
-        if excess > 0:
-            yield f"{name}_max", excess

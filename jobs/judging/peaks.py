@@ -69,35 +69,6 @@ class Peaks:
         by_rate = sorted(baselines, key=_median)
         return {int(baseline["cell"]["settings"]["threads"]): _median(baseline) for baseline in by_rate}
 
-    def sequential_rate(self, record: Record) -> float | None:
-        """Return the MB/s at which one reader reads a whole file from start to end, or None if the rate is unknown.
-
-        For an emulated storage, return the limit of the emulation.
-        """
-        if bound := emulated_limit(record):
-            return bound["mb_per_s"]
-        return max(
-            (_median(baseline) for baseline in self.baselines if bounds_rate(baseline, record, READ)), default=None
-        )
-
-    def other_storages(self, record: Record) -> dict[str, tuple[Node, float]]:
-        """Return, by name, the settings and the MB/s of all other storages of the host.
-
-        The MB/s are measured by random reads of the same data with as many readers.
-        """
-        threads, host = record["cell"]["settings"]["threads"], record["provenance"].get("host")
-        others = [
-            baseline
-            for baseline in self._by_host[host]
-            if reads_same_data(baseline, record)
-            and baseline["cell"]["settings"]["threads"] == threads
-            and not same_storage(baseline, record)
-        ]
-        storages = [
-            (baseline["cell"]["settings"]["storage"], _median(baseline)) for baseline in sorted(others, key=_median)
-        ]
-        return {node["name"]: (node, rate) for node, rate in storages}
-
     def _measured(self, record: Record) -> Peak | None:
         baselines = self._by_host[record["provenance"].get("host")]
         for access in (RANDOM, READ):

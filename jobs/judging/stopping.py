@@ -7,27 +7,17 @@ Ann. Math. Statist. 36, 1965, prove the confidence only for a mean and for very 
 cells with until_spread=0.01, the last interval contained the median in 93, 91, 88 and 92 % of the cells, for normal
 noise of 0.3, 0.5, 1 and 2 %. So ``until_spread`` limits the width of the interval, but not the error of the median;
 `max_runs` limits the number of calculated intervals.
-
-With ``profile.compare=true``, each measured run is paired with a run without the profile, directly before or after the
-measured run. The order changes from pair to pair, so that a machine that becomes slower or faster affects the runs with
-and without the profile equally. Runs without the profile have another role and do not count for the median of the cell.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
 
 from jobs import checks
 from jobs.judging.intervals import interval_of_median
-from jobs.model.record import ProfileCost, Record, Terms
-from jobs.model.results import Check, ReasonOfAddedRun, Role, Run
-from jobs.model.settings import Settings
-
-UNPROFILED: Final = "unprofiled"
-"""The role of a run that is made without a profile, although the cell requires a profile."""
+from jobs.model.record import Record, Terms
+from jobs.model.results import Check, ReasonOfAddedRun, Run
 
 
 def adds_runs(terms: Terms) -> bool:
@@ -44,15 +34,13 @@ def max_valid_runs(terms: Terms) -> int:
 def required_runs_missing(record: Record | None, terms: Terms) -> int:
     """Return how many measured runs a cell lacks of the number that ``runs`` requires.
 
-    The invalid runs of a done cell count as measured, and the invalid runs of any other cell are repeated. If one run
-    of a pair (`profile_pairs`) is missing, the whole pair is repeated.
+    The invalid runs of a done cell count as measured, and the invalid runs of any other cell are repeated.
     """
     required = terms["runs"] - terms["warmup_runs"]
     if record is None:
         return required
     status = None if record["status"] == "done" else "valid"
-    in_pairs = has_pairs(record["cell"]["settings"], terms)
-    return max(0, required - len(profile_pairs(record, status) if in_pairs else measured_runs(record, status)))
+    return max(0, required - len(measured_runs(record, status)))
 
 
 def missing_runs(record: Record | None, terms: Terms) -> int:
@@ -93,45 +81,6 @@ def rates_of_valid_runs(record: Record) -> list[float]:
 def measured_runs(record: Record, status: str | None = None) -> list[Run]:
     """Return the measured runs with this status, or all measured runs if `status` is None; warm-ups are left out."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
-
-
-def has_pairs(settings: Settings, terms: Terms) -> bool:
-    """Return whether each measured run of a cell is paired with a run without the profile."""
-    return terms["compare"] and "profile" in settings
-
-
-def next_pair_roles(record: Record) -> list[Role]:
-    """Return the roles of the two runs of the next pair, in their order."""
-    is_reversed = sum(run["role"] == "measured" for run in record["runs"]) % 2
-    return [UNPROFILED, "measured"] if is_reversed else ["measured", UNPROFILED]
-
-
-def profile_pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]:
-    """Return the pairs (measured run, run without the profile) whose two runs have this status.
-
-    If `status` is None, return all complete pairs. If a pair was repeated, only its later runs count, because the
-    earlier runs were made in another session of a worker.
-    """
-    runs_of_pair: dict[int, dict[str, Run]] = defaultdict(dict)
-    for run in record["runs"]:
-        if "pair" in run:
-            runs_of_pair[run["pair"]][run["role"]] = run
-    pairs = [(runs["measured"], runs[UNPROFILED]) for runs in runs_of_pair.values() if len(runs) == 2]  # noqa: PLR2004
-    return [pair for pair in pairs if status is None or pair[0]["status"] == pair[1]["status"] == status]
-
-
-def profile_cost(record: Record) -> ProfileCost | None:
-    """Return the slowdown by the profile as a share of the wall time, or None if no pair is valid."""
-    shares = [profiled["wall_s"] / plain["wall_s"] - 1 for profiled, plain in profile_pairs(record)]
-    if not shares:
-        return None
-    return {"pairs": len(shares), "median": statistics.median(shares), "min": min(shares), "max": max(shares)}
-
-
-def cost_in_words(cost: ProfileCost) -> str:
-    """Return the slowdown by a profile as a readable text."""
-    low, high, median = (f"{cost[key]:+.2%}" for key in ("min", "max", "median"))
-    return f"{median} of wall time (median of {cost['pairs']} pairs of runs, {low} to {high})"
 
 
 def pairs_of_turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:

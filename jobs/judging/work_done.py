@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from jobs import checks, disturbances
 from jobs.judging import stopping
 from jobs.judging.peaks import Peaks, emulated_limit, emulation_facts
+from jobs.model.conduct import Limits
 from jobs.model.record import Record
 from jobs.model.results import Run
 
@@ -86,6 +87,8 @@ class TimeUse:
         other programs used, on this machine or on its hypervisor.
     serving
         Mean number of CPUs that the emulation of the storage used; not included in `others`.
+    others_max
+        Number of CPUs that other programs may use in a valid run (`checks.other_cpu_max`).
     quota, throttled_s, io_limit
         CPU quota in CPUs; seconds for which the quota stopped threads; largest share of a limit on reads and writes
         that the run reached.
@@ -105,6 +108,7 @@ class TimeUse:
     cores: float = 1.0
     start_s: float = 0.0
     others: float = 0.0
+    others_max: float = Limits().other_cpu_max
     serving: float = 0.0
     quota: float | None = None
     throttled_s: float = 0.0
@@ -147,11 +151,6 @@ class TimeUse:
         """Return the CPU seconds for preparing input; if CPUs compute the steps, the training time is included."""
         return max(0.0, self.cpu_s - self.start_s)
 
-    @property
-    def busy(self) -> float:
-        """Return the share of the available CPUs that the run used while input was prepared."""
-        return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
-
 
 def time_use(record: Record, peaks: Peaks | None = None) -> TimeUse | None:
     """Return how the runs of a judged record used their time, as medians, or None if no run has metrics.
@@ -176,6 +175,7 @@ def time_use(record: Record, peaks: Peaks | None = None) -> TimeUse | None:
     ready_share, waiting_share = thread_shares(runs)
     return TimeUse(
         elapsed_s=elapsed_s,
+        others_max=record["terms"]["checks"]["other_cpu_max"],
         start_s=0.0 if is_program else max(0.0, elapsed_s - parts_s),
         cpu_s=_median(run["program"]["cpu_s"] for run in runs) or 0.0 if is_program else medians.get("cpu_s", 0.0),
         cores=cores,

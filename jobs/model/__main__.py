@@ -13,7 +13,7 @@ import msgspec
 
 from jobs.model.record import SCHEMA, Record
 
-OF_VERDICTS = ("checks", "looser_checks", "profile_cost", "reason", "cause")
+OF_VERDICTS = ("checks", "looser_checks", "reason", "cause")
 """Keys that a judged record has in memory but not in the file ``record.json``."""
 
 

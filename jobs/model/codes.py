@@ -190,13 +190,7 @@ class Waiting(_CodeWithText):
 
     LOCK = "lock", "{words}, held by {holder}"
     DEVICE = "device", "the device {words}, held by {holder}"
-    QUIET = (
-        "quiet",
-        (
-            "the machine to become quiet, {seconds:g} s at most (wait_quiet_s): {words}; {allowing} lets such runs "
-            "count here"
-        ),
-    )
+    QUIET = "quiet", "the machine to become quiet, {seconds:g} s at most (wait_quiet_s): {words}"
     SCHEDULER = "scheduler", "{words}"
     SILENT = "silent", "the scheduler does not answer, so the job may have another state by now"
     SUSPENDED = "suspended", "SUSPENDED: Slurm has stopped the job until somebody resumes it"
@@ -209,7 +203,6 @@ class Wait(TypedDict, total=False):
     words: str  # path of a lock, name of a device, the scheduler's reason, or what disturbed the runs
     holder: str  # who has the lock or the device
     seconds: Amount  # longest duration of the wait
-    allowing: str  # settings that would make disturbed runs valid
     now: str  # latest observation during the wait; changes all the time
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
 
 from msgspec import Meta, field
 
@@ -436,7 +436,7 @@ SBATCH_TEXTS = tuple(
 """Settings of a Slurm cluster whose values are texts for sbatch, not lists: n[1-4],n7 needs no quotes for Hydra."""
 
 
-_NODES = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, float], "profile": NotRequired[Node]}
+_NODES = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, float]}
 if TYPE_CHECKING:
     Conduct = Node
 else:  # at run time, stored files are checked against the declared types

@@ -1,4 +1,4 @@
-"""Declare the types of a campaign's files (record.json, campaign.json, advice.json); find contradictions in records.
+"""Declare the types of a campaign's files (record.json, campaign.json); find contradictions in records.
 
 A verdict depends on the raw metrics of the runs and on the terms, for example the limits of the checks. A contradiction
 is a set of legal values that cannot be true together, for example a rate that differs from amount / time.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 
 from jobs.model.codes import Wait
 from jobs.model.conduct import Conduct, Limits, Runs, Share, Tolerances, WarmUps
-from jobs.model.reading import Amount, Count, Line, Name, Nested, Number, Word, first_unprintable
+from jobs.model.reading import Amount, Count, Line, Name, Nested, Word, first_unprintable
 from jobs.model.results import Check, Conditions, Role, Run
 from jobs.model.settings import Node, Settings
 
@@ -44,7 +44,6 @@ class Terms(TypedDict):
     min_valid_runs: Runs  # required number of valid measured runs
     max_runs: Runs  # largest number of runs if `until_spread` adds runs, including the warm-up runs
     until_spread: Share | None  # largest width of the confidence interval of the median, as a share of the median
-    compare: bool  # whether each measured run is paired with a run without a profile
 
 
 def terms_of_conduct(conduct: Conduct) -> Terms:
@@ -58,7 +57,6 @@ def terms_of_conduct(conduct: Conduct) -> Terms:
         "min_valid_runs": conduct["min_valid_runs"],
         "max_runs": conduct["max_runs"],
         "until_spread": conduct["until_spread"],
-        "compare": bool(conduct.get("profile", {}).get("compare")),
     }
 
 
@@ -68,15 +66,6 @@ if TYPE_CHECKING:
 else:
     Status = Literal["running", "ended"]
 """The status of a record. A stored record is running or ended; all other values are verdicts, which are not stored."""
-
-
-class ProfileCost(TypedDict):
-    """The slowdown by a profile over the valid pairs of runs, as shares of the wall time without the profile."""
-
-    pairs: Count
-    median: Number
-    min: Number
-    max: Number
 
 
 class Access(TypedDict, total=False):
@@ -195,7 +184,6 @@ class Record(TypedDict):
     waits_for: NotRequired[Wait | None]  # what the worker waits for before the next run; None if it does not wait
     checks: NotRequired[list[Check]]
     looser_checks: NotRequired[list[Word]]
-    profile_cost: NotRequired[ProfileCost]
     reason: NotRequired[str | None]
     cause: NotRequired[str | None]  # the most frequent cause of runs that do not count
 
@@ -291,43 +279,3 @@ def _contradictions_of_run(run: Run, path: str, figure: str) -> Iterator[str]:
             is_positive = name == "wall_s" or name in RATES
             if not isinstance(value, int | float) or value < 0 or (is_positive and value == 0):
                 yield f"{path} is valid, but its {name} is {reprlib.repr(value)}"
-
-
-class MeasuredMetric(TypedDict):
-    """The measured values of a predicted metric: median, minimum and maximum over the runs."""
-
-    median: Number
-    min: Number
-    max: Number
-    runs: Count
-
-
-class TestedPrediction(TypedDict):
-    """A prediction and its measured outcome.
-
-    ``measured`` is None until the cell that tests the prediction is done; ``why_not`` then says why no value is there.
-    """
-
-    utc: str
-    rules: int  # version of the rules that make predictions
-    rule: Line
-    cell: Line  # the cell from which the prediction was made
-    tested: Line  # the cell that tests the prediction
-    command: str
-    figure: Line
-    unit: Line
-    before: Number  # the metric of the cell from which the prediction was made
-    predicted: Number
-    low: Number
-    high: Number
-    known: bool  # whether the testing cell was already measured when the prediction was made
-    measured: MeasuredMetric | None
-    holds: bool | None
-    why_not: str | None
-
-
-class PredictionAccount(TypedDict):
-    """The content of ``advice.json``: the predictions of ``python -m campaign show``, with the measured outcomes."""
-
-    schema: int
-    tests: list[TestedPrediction]

@@ -12,7 +12,7 @@ from msgspec import Meta
 from jobs.model.codes import End
 from jobs.model.reading import Amount, Count, Facts, Line, Number, Word
 
-Role = Literal["warmup", "measured", "unprofiled"]
+Role = Literal["warmup", "measured", "unprofiled"]  # unprofiled: only in records of version 0.2
 
 
 class Metric(NamedTuple):

@@ -131,14 +131,6 @@ class Profile(Keys):
             unit="batches",
         ),
     ] = None
-    compare: Annotated[
-        bool,
-        Setting(
-            "whether each measured run is paired with a run without the profile, so that the slowdown by the profile"
-            " is measured",
-            cell=False,
-        ),
-    ] = False
 
 
 class Accelerator(NodeWithName):

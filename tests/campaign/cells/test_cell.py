@@ -46,7 +46,7 @@ def test_the_beginning_of_an_id_says_what_people_vary(point):
 
 
 def _profile(**asked):
-    return {"posix": "none", "tensorflow": "none", "every": None, "compare": True} | asked
+    return {"posix": "none", "tensorflow": "none", "every": None} | asked
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def _profile(**asked):
         ("nodes", None, [1, 2, 4], 4),
         ("profile", _profile(every=5), [_profile(posix="counters")],
          {"posix": "counters", "tensorflow": "none"}),
-        ("profile", _profile(compare=False), [_profile(posix="trace"), _profile(posix="trace", every=5)],
+        ("profile", _profile(), [_profile(posix="trace"), _profile(posix="trace", every=5)],
          {"posix": "trace", "tensorflow": "none", "every": 5}),
         ("profile", _profile(), [_profile(tensorflow="5-15")], {"posix": "none", "tensorflow": "5-15"}),
     ],

@@ -69,25 +69,6 @@ def test_what_readers_get_is_numpy_s_median_of_the_runs_by_their_number(folder):
 
     assert found == {threads: np.median(rates) for threads, rates in RATES.items()}
     assert [*found.values()] == sorted(found.values())
-    known = peaks_of(folder)
-    assert known.sequential_rate(cell) == 135.0
-    assert known.sequential_rate(leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
-
-
-def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_readers_get(folder):
-    cell = leave(folder, [], [50.0])
-    for name, rates in {"a": [60.0, 90.0, 70.0], "b": [300.0, 100.0, 210.0, 180.0]}.items():
-        leave(folder, [*RANDOM, f"storage.name={name}"], rates)
-        leave(folder, [*RANDOM, f"storage.name={name}", "storage.stripe_count=4"], [rate + 7 for rate in rates])
-    for words, more in ((RANDOM, {}), ([*RANDOM, "storage.name=c"], {"host": "n2"}), ([*READ, "storage.name=d"], {}),
-                        ([*RANDOM, "storage.name=e", "threads=8"], {})):  # fmt: skip
-        leave(folder, words, [400.0], **more)
-
-    found = peaks_of(folder).other_storages(cell)
-
-    assert {name: (node["stripe_count"], rate) for name, (node, rate) in found.items()} == {
-        "a": (4, 77.0), "b": (4, 202.0),
-    }  # fmt: skip
 
 
 def test_a_baseline_of_other_conditions_judges_nothing(micro, folder):

@@ -40,16 +40,13 @@ def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
 LOOSE = {**TERMS, "checks": {**TERMS["checks"], "resident_max": 1.0}}
 
 
-@pytest.mark.parametrize("pairs", [0, 3])
-def test_a_verdict_has_nothing_of_one_by_other_terms_and_changes_no_record(pairs, point):
+def test_a_verdict_has_nothing_of_one_by_other_terms_and_changes_no_record(point):
     made = _record(point, *[("measured", "invalid", rate) for rate in (100, 113, 91, 104, 98)])
-    for number in range(pairs):
-        made["runs"] += [{**made["runs"][number], "role": role, "pair": number} for role in ("measured", "unprofiled")]
     before = copy.deepcopy(made)
 
     loosely = judge.judge_record(made, LOOSE)
 
-    assert (loosely["status"], len(loosely["looser_checks"]), "profile_cost" in loosely) == ("done", 1, bool(pairs))
+    assert (loosely["status"], len(loosely["looser_checks"])) == ("done", 1)
     assert judge.judge_record(loosely, TERMS) == judge.judge_record(made, TERMS)
     assert judge.judge_record(made, TERMS)["status"] == "invalid"
     assert made == before

@@ -100,7 +100,7 @@ def test_a_worker_that_was_killed_between_two_runs_is_read_by_whatever_limits_ar
     entries = [cell_plan.make_plan([cell], conduct, folder).entries[0] for conduct in (strict, loose)]
 
     assert [(entry.state, entry.missing, entry.disturbed) for entry in entries] == [
-        ("running", 5, "checks.other_cpu_max=1"), ("running", 3, "")
+        ("running", 5, True), ("running", 3, False)
     ]  # fmt: skip
     assert folder.record(cell.id).read_bytes() == before
     _, many, judged = asks(loose, *[figures(**BUSY)] * 4)

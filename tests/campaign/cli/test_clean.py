@@ -3,27 +3,21 @@
 import errno
 import json
 import os
-import shutil
 import time
 
 import pytest
 from filelock import FileLock
 
-from campaign.cells import cell_plan
 from campaign.cli import clean
-from campaign.config.collect import make_cells
 from campaign.errors import UsageError
 from campaign.storage import made_data
 from campaign.storage.locks import lock_path
-from campaign.worker.batch import CampaignCall
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import lease
 from jobs.checkpoints.buffer import DirectTarget
 from jobs.data import make, specs, staged_copies
 from jobs.store.folder import Folder
-from jobs.system.files import write_json
-from tests.campaign.on_disk import leave_batch, leave_record
-from tests.campaign.work_lists import UTC, compose, slurm_conduct
+from tests.campaign.work_lists import compose
 
 TINY = {"files": 8, "median_bytes": 3000, "sigma": 0.4, "width": 64, "height": 64, "classes": 3, "seed": 0}
 
@@ -102,7 +96,7 @@ def test_how_much_is_made_and_removed_is_told_in_units(baseline, root, monkeypat
     questions = []
     monkeypatch.setattr(clean.console, "ask_for_yes", lambda question: not questions.append(question))
 
-    assert clean.main(["--unused"]) == 0
+    assert clean.main([baseline.name]) == 0
 
     assert questions == ["remove 1 folder of 2.34 GB in all?"]
     assert "removed 1 folder of 2.34 GB" in capsys.readouterr().err
@@ -120,46 +114,6 @@ def test_what_is_named_is_removed_and_nothing_beside_it(kind, dataset, baseline,
     assert (copies.parents[2] / "own" / "a.jpg").exists()
 
 
-def test_unused_is_what_no_record_reads(dataset, baseline, folder, cells, capsys):
-    leave_record(folder, cells[0][0], data={"path": str(dataset), "lock": "/nowhere"})
-
-    assert clean.main(["--yes", "--unused"]) == 0
-
-    assert dataset.exists()
-    assert not baseline.exists()
-    capsys.readouterr()
-    assert [each["used"] for each in _listed(capsys).values()] == [True]
-    assert clean.main(["--yes", "--unused"]) == 0
-    assert "no folder is unused on these storages" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [(), ("campaign_dir=nowhere",)])
-def test_unused_is_refused_where_no_campaign_could_use_a_folder(words, dataset, folder):
-    shutil.rmtree(folder.root)
-
-    with pytest.raises(UsageError, match=r"no campaign in .*, so no folder would count as used") as refused:
-        clean.main(["--yes", "--unused", *words])
-
-    assert "campaign_dir=…" in refused.value.hint
-    assert dataset.exists()
-
-
-def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
-    words = [f"dataset.{key}={value}" for key, value in TINY.items()]
-    (cell,), conduct = make_cells([compose(*words, "batch_size=8")])
-    batch = leave_batch(folder, cells=[[cell.id]])
-    entries = cell_plan.make_plan([cell], slurm_conduct(conduct), folder).entries
-    request = CampaignCall(folder, slurm_conduct(conduct), "first", UTC, ())
-    write_json(batch.work_list(0), request.work_list("slurm", entries, {cell.id: None}))
-
-    assert clean.main(["--yes", "--unused"]) == 0
-    assert (dataset.exists(), baseline.exists()) == (True, False)
-
-    batch.save_ends({0: {"code": "COMPLETED"}})
-    assert clean.main(["--yes", "--unused"]) == 0
-    assert not dataset.exists()
-
-
 def test_nothing_is_removed_without_a_yes(dataset, monkeypatch):
     monkeypatch.setattr(clean.console, "ask_for_yes", lambda _: None)
     with pytest.raises(UsageError, match="no terminal"):
@@ -175,7 +129,7 @@ def test_what_has_no_marker_of_ours_is_neither_listed_nor_removed(dataset, root,
     (root / "baseline").mkdir()
     (root / "baseline" / "read-5.bin").write_bytes(b"mine!")
 
-    assert _listed(capsys, "--unused", "--yes") == {}
+    assert _listed(capsys, "--yes") == {}
     with pytest.raises(UsageError, match="no campaign made a folder that is called 'demo'"):
         clean.main(["--yes", "demo"])
 
@@ -202,7 +156,7 @@ def test_no_link_is_followed(dataset, root, tmp_path, capsys):
     dataset.rename(tmp_path / "elsewhere" / dataset.name)
     (root / "datasets" / dataset.name).symlink_to(tmp_path / "elsewhere" / dataset.name)
 
-    assert _listed(capsys, "--unused", "--yes") == {}
+    assert _listed(capsys, "--yes") == {}
 
     assert (tmp_path / "elsewhere" / dataset.name / "manifest.json").exists()
 
@@ -265,7 +219,7 @@ def test_somebody_elses_folder_is_left(dataset, capsys):
         pytest.skip("giving a folder away needs root")
     os.chown(dataset, 65534, 65534)
 
-    assert _listed(capsys, "--unused", "--yes") == {}
+    assert _listed(capsys, "--yes") == {}
     assert dataset.exists()
 
 
@@ -282,6 +236,6 @@ def test_the_storages_of_the_words_are_looked_at(dataset, root, tmp_path, capsys
 @pytest.mark.parametrize("flag", ["--dry-run", "--only=demo", "--cfg=job"])
 def test_a_flag_of_a_campaign_is_refused_and_nothing_is_removed(flag, dataset):
     with pytest.raises(UsageError, match="unknown flag"):
-        clean.main(["--yes", "--unused", flag])
+        clean.main(["--yes", "demo", flag])
 
     assert dataset.exists()

@@ -12,8 +12,8 @@ import pytest
 
 from campaign import console
 from campaign.__main__ import run_guarded
-from campaign.advice import command
 from campaign.cells import record
+from campaign.cli import cell_command as command
 from campaign.cli import measure
 from campaign.cli import run as main_verb
 from campaign.config import command_line

@@ -79,14 +79,11 @@ def format_command(arguments: Sequence[str]) -> str:
 
 
 def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cell's settings with the changes; a change to None removes a setting, so its default applies."""
+    """Return the cell's settings with the changes."""
     settings = dict(flat_items(recorded["cell"]["settings"]))
     if _BENCHMARK_KEY in changes:
         settings = {key: value for key, value in settings.items() if key.partition(".")[0] in _DATA}
-    if "storage.name" in changes:
-        settings = {key: value for key, value in settings.items() if not key.startswith("storage.")}
-    unchanged = {key: value for key, value in settings.items() if key not in changes}
-    return unchanged | {key: value for key, value in changes.items() if value is not None}
+    return settings | dict(changes)
 
 
 def _conduct_arguments(request: RecordedCall | None) -> list[str]:
