@@ -127,5 +127,4 @@ def test_an_exit_code_is_an_answer_if_it_is_always_the_same_and_the_data_were_re
 
     done, record = stall(cli, tmp_path, "sh", "-c", script, data=data, runs=2)
 
-    runs = [run for run in record["runs"] if run["role"] == "measured"]
-    assert [run["status"] for run in runs][: len(status)] == status, done.err
+    assert [run["status"] for run in record["runs"] if run["role"] == "measured"][: len(status)] == status, done.err

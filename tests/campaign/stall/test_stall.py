@@ -96,7 +96,6 @@ def test_cold_and_warm_runs_take_turns_and_a_campaign_remains(command, here, dat
     assert numbers == [5, 5, 5] or (min(numbers) >= 5 and "invalid" in statuses(tmp_path / "stall"))
     assert program["cold"]["disk_bytes"] >= 4 << 20 > 20 * program["warm"]["disk_bytes"]
     assert (tmp_path / "stall" / "report.html").exists()
-    assert "hello" in next((tmp_path / "stall" / "records").glob("*/run-1.log")).read_text()
 
     again = here(*(word for word in words if word != "--json"))
 
