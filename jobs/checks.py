@@ -308,7 +308,7 @@ def same_data(run: Run, _limits: Limits) -> Check:
 
 
 def unthrottled(run: Run, limits: Limits) -> Check:
-    """Return the check that no CPU quota delayed the run, and that the run reached no limit on reads and writes."""
+    """Return the check that no CPU quota delayed the run; limits on reads and writes that it reached are said."""
     quota_checks = [_check_quota(run, limits)] if "throttled_s" in run else []
     return min([*quota_checks, _check_io_limits(run, limits)], key=lambda check: _ORDER.index(check["passed"]))
 
@@ -323,11 +323,12 @@ def _check_quota(run: Run, limits: Limits) -> Check:
 
 
 def _check_io_limits(run: Run, limits: Limits) -> Check:
+    """Return the check of limits on reads and writes, which never fails: such a limit is part of the machine."""
     share, message = disturbances.nearest_limit(run) or (0.0, "no control group has a limit on reads and writes")
     if share <= limits.io_limit_max and run.get("io_limits_hidden"):
         doubt = "a parent control group may limit reads and writes, and cannot be seen from here"
         return _at_most("unthrottled", None, limits.io_limit_max, doubt)
-    return _at_most("unthrottled", share, limits.io_limit_max, message)
+    return _check("unthrottled", share <= limits.io_limit_max or None, share, limits.io_limit_max, message)
 
 
 def undelayed(run: Run, limits: Limits) -> Check:
@@ -576,10 +577,17 @@ def _chance(*reads: int | None) -> float:
     return _CERTAIN * math.sqrt(sum(1 / count for count in reads if count))
 
 
+def conditions_of(run: Run) -> Conditions:
+    """Return the conditions of a run; the exit code of a user's program is one of them."""
+    conditions = run["conditions"]
+    code = {"exit code": str(run["program"].get("exit", 0))} if "program" in run else {}
+    return {**conditions, "process": {**conditions["process"], **code}}
+
+
 def same_conditions(run: Run, first: Conditions | None) -> Check:
     """Return the check that the conditions are equal to the conditions of the first valid run, and did not change."""
-    conditions = run["conditions"]
-    changes = _differences(conditions, run.get("conditions_after", conditions))
+    before, conditions = run["conditions"], conditions_of(run)
+    changes = _differences(before, run.get("conditions_after", before))
     differences = _differences(first or conditions, conditions)
     texts = [f"{text} at the end of the run" for text in changes] + [f"{text} in this run" for text in differences]
     count = len(conditions["process"] | conditions["machine"]) + sum(map(len, conditions["storages"].values()))

@@ -98,7 +98,7 @@ def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[s
 
 
 def _list_files(paths: tuple[str | os.PathLike[str], ...]) -> list[Path]:
-    """Return the distinct files at and below the paths, without files whose names begin with a dot."""
+    """Return the distinct files at and below the paths."""
     files: dict[tuple[int, int], Path] = {}
     for path in map(Path, paths):
         entries = untrusted.files_below(path) if path.is_dir() else [(path, path.stat())]

@@ -40,7 +40,8 @@ def check_outcome(rule: str, passed: bool | None, observed: Any, limit: Any, mes
 
 NOT_COUNTED = "the kernel counts no bytes of this file system (FUSE, GPFS, BeeGFS and others)"
 """Why bytes are unknown: no byte was counted, and the files are on no device of this machine."""
-_READ_MIN = 0.01  # smallest share of the data that a run must read
+READ_MIN = 0.01
+"""The smallest share of the data that a run must read."""
 
 
 def from_device(run: Run, limits: Limits) -> Check:
@@ -102,18 +103,18 @@ def reads_data(run: Run, _limits: Limits) -> Check:
     fetched_bytes, cached_bytes, data_bytes = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
     if cached_bytes is None or not data_bytes:
         reason = "the pages of the data in memory are unknown" if data_bytes else "the files of the data are empty"
-        return at_least("reads_data", None, _READ_MIN, reason)
+        return at_least("reads_data", None, READ_MIN, reason)
     share = cached_bytes / data_bytes
     message = f"{_mb(cached_bytes)} of the {_mb(data_bytes)} of data came into memory"
-    if share >= _READ_MIN:
-        return at_least("reads_data", min(1.0, share), _READ_MIN, message)
+    if share >= READ_MIN:
+        return at_least("reads_data", min(1.0, share), READ_MIN, message)
     if (
         fetched_bytes is None
-        or min(fetched_bytes, run.get("device_read_bytes") or fetched_bytes) >= _READ_MIN * data_bytes
+        or min(fetched_bytes, run.get("device_read_bytes") or fetched_bytes) >= READ_MIN * data_bytes
     ):
         message += f", and the program fetched {_mb(fetched_bytes or 0)}: the program may bypass the page cache"
-        return at_least("reads_data", None, _READ_MIN, message)
-    return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads next to nothing of them")
+        return at_least("reads_data", None, READ_MIN, message)
+    return at_least("reads_data", share, READ_MIN, f"{message}: the program reads next to nothing of them")
 
 
 def unchanged_files(run: Run, _limits: Limits) -> Check:

@@ -32,8 +32,8 @@ PROVES = {
     " of bytes",
     "time_adds_up": "the parts of the wall time, which are measured separately, add up to the wall time",
     "quiet": "other processes used the device (share of the run) and the processors (cores) no more than the limit",
-    "unthrottled": "the share of the time in which a CPU quota throttled the run was at most the limit, and the run did"
-    " not come close to a control group's limit on reads and writes",
+    "unthrottled": "the share of the time in which a CPU quota throttled the run was at most the limit; a control"
+    " group's limit on reads and writes that the run came close to is named, and is part of the machine",
     "on_time": "emulated accelerators ended their steps at most a hundredth of a step late, and their times add up",
     "undelayed": "the share of the time in which threads with work could not run was at most the limit",
     "unstolen": "the hypervisor took no more processor time (cores) than the limit",

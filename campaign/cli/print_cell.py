@@ -10,6 +10,7 @@ from campaign.cells import record
 from campaign.cluster.survey import StateOfCell
 from campaign.config.tree import non_default_settings
 from campaign.storage import emulation
+from campaign.storage.datasets import unread_in_words
 from jobs.checks import rate_unit
 from jobs.judging import judge
 from jobs.judging.bound import UNDECIDED
@@ -31,6 +32,8 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
     console.show(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(others)}".rstrip())
     files = f"{data['files']} files, " if "files" in data else ""
     console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
+    for line in unread_in_words(data):
+        console.show(f"             {line}")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
         console.show(f"  emulated   {key} {facts['name']}: {emulation.limits_in_words(facts)}")
     why, cure = judge.refusal_of_comparison(recorded)

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from campaign.errors import UsageError
 from jobs.model.conduct import SBATCH_TEXTS
@@ -220,6 +221,9 @@ def check_overrides(overrides: Iterable[str]) -> None:
         key, value = parts.groups()
         if key in GROUPS and _NO_CHOICE.match(value):
             raise UsageError(f"{key}={value} is no choice of a group", f"name one or several choices: {key}=one,other")
+        if key == "dataset.path" and "," in value and Path(value).exists():
+            cure = f"quote the name: {shlex.quote(f'{key}={quote_literally(value)}')}"
+            raise UsageError(f"{word} names several folders, and {value} is one", cure)
         if re.fullmatch(r"\s*\{\s*\}\s*", value):
             raise UsageError(f"{word} changes nothing", f"name a key of {key}: {key}.…=…")
 

@@ -66,7 +66,7 @@ def register_defaults() -> None:
         for name, kind in kinds.items():
             store(group=f"declared/{group}", name=name, node=default_values(kind))
     by_site = (_site_storage, _site_storage_root, _storage_of, _site_accelerator)
-    for resolver in (*by_site, _if_emulated, _by_size, _of_benchmark):
+    for resolver in (*by_site, _if_emulated, _by_size, _of_benchmark, _if_generated):
         OmegaConf.register_new_resolver(resolver.__name__.removeprefix("_"), resolver, replace=True)
 
 
@@ -129,6 +129,11 @@ def _site_accelerator(*, _root_: DictConfig) -> Any:
 def _if_emulated(accelerator: str, step_s: float) -> float | None:
     """Return `step_s` for the emulated accelerator, and None for any other accelerator."""
     return step_s if accelerator == "emulated" else None
+
+
+def _if_generated(value: Any, *, _root_: DictConfig) -> Any:
+    """Return `value` for a generated data set, and None for the user's own files."""
+    return None if "path" in _root_.dataset else value
 
 
 def _of_benchmark(name: str, default: Any = None, *, _root_: DictConfig) -> Any:

@@ -14,9 +14,11 @@ from campaign.cells.cell import Cell
 from campaign.cells.verdicts import Verdicts
 from campaign.console import count_noun
 from campaign.stall.measured_program import COLD, WARM
+from jobs import disturbances
 from jobs.judging import intervals, stopping
-from jobs.judging.bound import UNDECIDED, Bound
+from jobs.judging.bound import SATURATED, UNDECIDED, Bound
 from jobs.judging.intervals import MedianDifference, median_difference
+from jobs.model.conduct import Limits
 from jobs.model.record import Record
 from jobs.model.results import Calls, Run
 from jobs.model.settings import Settings
@@ -58,6 +60,7 @@ class ColdWarmComparison:
     first_read_bytes: float | None
     warm_bound: Bound | None = None  # what bounds the warm runs
     why_not: str = ""  # why the cold or the warm runs are too few valid runs; empty if both suffice
+    said: tuple[str, ...] = ()  # an exit code other than 0 of all runs, and a limit on I/O that cold runs reached
 
     @property
     def decisive_difference(self) -> MedianDifference | None:
@@ -87,7 +90,9 @@ def compare_records(
 
     `warm_bound` is what bounds the warm runs.
     """
-    pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
+    codes = {cache: _exit_codes(recorded) for cache, recorded in ((COLD, cold), (WARM, warm)) if recorded}
+    differ = len(set().union(*codes.values())) > 1
+    pairs = stopping.pairs_of_turns(cold, warm) if cold and warm and not differ else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
     runs = stopping.measured_runs(cold, "valid") if cold else []
     return ColdWarmComparison(
@@ -99,8 +104,23 @@ def compare_records(
         max((run["data_bytes"] for run in runs), default=0),
         _first_read_bytes(runs),
         warm_bound,
-        _why_not(cold, warm),
+        f"exit codes differ: {codes}" if differ else _why_not(cold, warm),
+        tuple(_said(runs, codes)),
     )
+
+
+def _exit_codes(recorded: Record) -> set[int]:
+    """Return the exit codes of the measured runs that count."""
+    return {run["program"].get("exit") or 0 for run in stopping.measured_runs(recorded, "valid")}
+
+
+def _said(cold_runs: Sequence[Run], codes: Mapping[str, set[int]]) -> Iterator[str]:
+    """Yield what the reader of the numbers must know about the program and the machine."""
+    if (all_codes := set().union(*codes.values())) - {0} and len(all_codes) == 1:
+        yield f"the program ended with exit code {all_codes.pop()} in every run"
+    nearest = max(filter(None, map(disturbances.nearest_limit, cold_runs)), default=(0.0, ""))
+    if nearest[0] > Limits().io_limit_max:
+        yield f"a limit on I/O is part of this machine: {nearest[1]}"
 
 
 def _first_read_bytes(runs: Sequence[Run]) -> float | None:
@@ -176,7 +196,8 @@ def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
     """Return the sentences that say what the numbers of a comparison mean."""
     if not outcome.whole or not outcome.cold or not outcome.warm:
         return ["too few valid pairs of a cold and a warm run for an answer", *filter(None, [outcome.why_not])]
-    sentences = [f"{_cost(outcome.whole, 'the runtime')}; {_rest(outcome.warm_bound)}"]
+    rest = _rest(outcome.warm_bound, outcome.warm)
+    sentences = [_cost(outcome.whole, "the runtime") + (f"; {rest}" if rest else "")]
     if outcome.timed_part:
         sentences.append(f"in the timed part: {_cost(outcome.timed_part, 'this part')}")
     if outcome.first_read_bytes is not None and outcome.data_bytes:
@@ -190,7 +211,7 @@ def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
             f"by the kernel's I/O pressure, a process waited for I/O in {cold} of the time of cold runs, and in {warm}"
             " of warm runs"
         )
-    return [*sentences, *filter(None, [outcome.why_not])]
+    return [*sentences, *outcome.said, *filter(None, [outcome.why_not])]
 
 
 def _cost(cost: MedianDifference, whole: str) -> str:
@@ -216,11 +237,18 @@ def _cost(cost: MedianDifference, whole: str) -> str:
     )
 
 
-def _rest(bound: Bound | None) -> str:
-    """Return in words what limits the warm runs, and so the part of the runtime that does not wait for storage."""
+def _rest(bound: Bound | None, warm: CacheMedians) -> str:
+    """Return in words what limits the warm runs, and so the part of the runtime that does not wait for storage.
+
+    The text is empty if nothing is known. Numbers of the device are left out, because the runtime of cold runs stands
+    beside them.
+    """
+    if SATURATED <= warm.cores <= 2 - SATURATED and warm.cpus > 1:
+        return f"the rest is bound by one thread ({warm.cores:.1f} of {warm.cpus} processors)"
     if bound is None or bound.word == UNDECIDED:
-        return f"what bounds the rest is undecided ({bound.because if bound else 'the warm runs do not show it'})"
-    return f"the rest is bound by {bound.word} ({bound.because})"
+        return ""
+    busy = f" ({warm.cores:.1f} of {warm.cpus} processors busy)" if bound.word == "processors" else ""
+    return f"the rest is bound by {bound.word}{busy}"
 
 
 def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[ColdWarmComparison]:

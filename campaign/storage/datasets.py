@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from campaign import console
 from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.cell_plan import PlannedCell
@@ -71,6 +72,8 @@ def require_possible(entries: Sequence[PlannedCell], *, here: bool = False) -> N
             files_of[key] = _count_own_files(settings)
         if (own_files := files_of[key]) is not None:
             _check_enough(settings, own_files)
+            for line in unread_in_words(own_files):
+                console.say(line)
             if here and (registry.benchmark_of(settings).data, settings["cache"]) == ("files", "warm"):
                 with _errors_with_cures(settings, Path(settings["dataset"]["path"])):
                     command.require_memory(own_files["bytes"])
@@ -90,7 +93,31 @@ def _count_own_files(settings: Settings) -> Data | None:
             return None
         path, listed = manifest.manifest_root(Path(settings["dataset"]["path"])), list_own_files(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
-    return {"files": len(listed.files), "bytes": listed.total_bytes}
+    return {"files": len(listed.files), "bytes": listed.total_bytes, **_unread(settings, listed)}
+
+
+def _unread(settings: Settings, listed: manifest.Manifest) -> Data:
+    """Return what a cell leaves out of the user's own data; raise UsageError for rows that the files do not have."""
+    data: Data = {"left_out": dict(listed.left_out)} if listed.left_out else {}
+    if "channels" not in settings["benchmark"] or not listed.data_set:
+        return data
+    channels, rows = settings["benchmark"]["channels"], int(listed.data_set["rows"])
+    if channels and max(channels) >= rows:
+        raise UsageError(
+            f"benchmark.channels={channels}: {settings['dataset']['hdf5']} of {listed.files[0].name} has {rows} rows",
+            "benchmark.channels=null reads all rows",
+        )
+    read = len(channels) if channels else rows
+    return {**data, "rows_read": read, "rows": rows, "file_share": listed.data_set["file_share"] * read / max(1, rows)}
+
+
+def unread_in_words(data: Data) -> Iterator[str]:
+    """Yield sentences on what is not read of the user's own files, and which share of a file is read."""
+    if left_out := data.get("left_out"):
+        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+        yield f"not read: {sum(left_out.values())} of {data['files'] + sum(left_out.values())} files ({kinds})"
+    if "rows" in data:
+        yield f"read: {data['rows_read']} of {data['rows']} rows, {data['file_share']:.1%} of a file's bytes"
 
 
 def _makes(settings: Settings) -> tuple[bool, bool]:
@@ -103,9 +130,8 @@ def data_key(settings: Settings) -> str:
     benchmark = settings["benchmark"]
     baseline = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
-    return str(
-        (settings.get("dataset"), settings["storage"], baseline, *copies, registry.benchmark_of(settings).any_kind)
-    )
+    kind = registry.benchmark_of(settings).any_kind, benchmark.get("channels")
+    return str((settings.get("dataset"), settings["storage"], baseline, *copies, *kind))
 
 
 def datasets_for_jobs(
@@ -169,6 +195,7 @@ def _dataset(cell: Cell, folder: CampaignFolder, progress: Progress, processes: 
         "files": len(listed.files),
         "bytes": listed.total_bytes,
         "listed_ns": newest_ns,
+        **_unread(settings, listed),
         **stripe,
         **staged,
     }

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,7 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
         "checksum": manifest_of_objects.checksum,
         "files": len(manifest_of_objects.files),
         "bytes": manifest_of_objects.total_bytes,
+        **({"left_out": dict(left_out)} if (left_out := manifest_of_objects.left_out) else {}),
     }
 
 
@@ -170,4 +172,5 @@ def _listing(listed: Iterable[StoredObject], below: str, url: str, kind: dict[st
             f"no objects in {url} that end in {', '.join(suffixes)}", "correct dataset.path or storage.prefix"
         )
     sizes, etags = ({name: getattr(by_name[name], key) for name in names} for key in ("size", "etag"))
-    return manifest.manifest_of_own_files(kind, sizes, etags)
+    left_out = manifest.count_kinds(by_name.keys() - names)
+    return replace(manifest.manifest_of_own_files(kind, sizes, etags), left_out=left_out)

@@ -64,9 +64,9 @@ class Keys(NodeWithName):
             " memory, as in CDB"
         ),
     ] = "sec2"
-    channels: Annotated[list[int] | None, Setting("numbers of the channels to read; null: all 16")] = field(
-        default_factory=lambda: [0, 1, 2, 10]
-    )
+    channels: Annotated[
+        list[int] | None, Setting("numbers of the channels to read; null: all (the default for your own files)")
+    ] = field(default_factory=lambda: [0, 1, 2, 10])
     readers: Annotated[
         int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, or threads of reader=offsets")
     ] = 4

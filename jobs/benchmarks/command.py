@@ -26,6 +26,7 @@ from jobs.errors import DatasetError, ProgramError
 from jobs.model.declared import Setting
 from jobs.model.settings import Node, NodeWithName, Settings
 from jobs.model.work import RunRequest
+from jobs.program_checks import READ_MIN
 from jobs.ready_run import ReadyRun
 from jobs.system import page_cache
 from jobs.system.cgroup import memory_left_bytes
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _PLACEHOLDERS = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache")
 _DATA = "data"
+_ASKED_MIN = 0.5  # share of the bytes of the data that a program must get from reads, if its exit code is not 0
 
 
 class Keys(NodeWithName):
@@ -119,7 +121,7 @@ def begin_run(request: RunRequest) -> Iterator[ReadyRun]:
             ProgramRun(settings["benchmark"], values, request.get("limit_s"), scratch / "mark", **hooks)
         ) as program:
             yield ReadyRun(
-                partial(_measure, program, sizes),
+                partial(_measure, program, sizes, settings["cache"]),
                 folder,
                 files=list(sizes),
                 proof=list(sizes),
@@ -165,13 +167,21 @@ def placeholder_values(settings: Settings, data: str) -> dict[str, Any]:
     return {name: settings[name] for name in _PLACEHOLDERS if name in settings} | {_DATA: data}
 
 
-def _measure(program: ProgramRun, sizes: Mapping[Path, int], watched: AbstractContextManager[Any]) -> dict[str, Any]:
-    """Run the program and return the metrics; the clock runs until the last of the program's processes has ended."""
+def _measure(
+    program: ProgramRun, sizes: Mapping[Path, int], cache: str, watched: AbstractContextManager[Any]
+) -> dict[str, Any]:
+    """Run the program and return the metrics; the clock runs until the last of the program's processes has ended.
+
+    Raises ProgramError for an exit code other than 0, unless the program read its data. After a cold run, their pages
+    in memory show this. After another run, only the bytes of all reads do, which may be of other files, too.
+    """
     with watched:
         program.run()
     after = page_cache.residency(sizes)
-    program.raise_failure()
     ended = program.ended
+    in_memory = cache == "cold" and not after.unverifiable
+    read_bytes, least = (after.resident * PAGE_BYTES, READ_MIN) if in_memory else (ended.asked_bytes, _ASKED_MIN)
+    program.raise_failure(worked=read_bytes >= least * sum(sizes.values()))
     return {
         "wall_s": program.wall_s,
         "program_s": ended.program_s,
@@ -183,6 +193,7 @@ def _measure(program: ProgramRun, sizes: Mapping[Path, int], watched: AbstractCo
         "data_in_memory_bytes": None if after.unverifiable else after.resident * PAGE_BYTES,
         "program": {
             "argv": program.argv,
+            "exit": ended.exit,
             "cpus": len(os.sched_getaffinity(0)),
             "cpu_s": ended.cpu_s,
             "largest_bytes": ended.largest_bytes,

@@ -22,7 +22,8 @@ WORD = re.compile(r"\{([a-z_]+)\}")
 _OWN_VARIABLES = ("PYTHONSAFEPATH",)  # variables for the processes of this project, which the program must not get
 _STDERR = 2
 _CHUNK = 1 << 16
-_KEPT_BYTES = 1 << 26  # bytes at the end of the output in which `benchmark.metric` is searched
+_SEARCHED_BYTES = 1 << 26  # bytes at the end of the output in which `benchmark.metric` is searched
+_LOGGED_BYTES = 1 << 16  # bytes at the end of the output that the log of a run keeps
 _LINE_BYTES = 1 << 16  # bytes at the start of a line in which `benchmark.begins` is searched
 _LINE_END = re.compile(rb"[\r\n]")
 _SHOWN = 300  # characters of the program's last line that an error message shows
@@ -117,11 +118,14 @@ class ProgramRun:
         own_variables = {name: fill_placeholders(str(text), values) for name, text in own["environment"].items()}
         inherited = {name: text for name, text in os.environ.items() if name not in _OWN_VARIABLES}
         self._printed = bytearray()  # the end of the output
+        self._kept_bytes = _SEARCHED_BYTES if own["metric"] else _LOGGED_BYTES
+        unread = not own["metric"] and not own["begins"]
         self._begin_line = BeginLine(own["begins"]) if own["begins"] else None
         self._read, write = os.pipe()
         try:
             variables = {**inherited, **environment, **own_variables, MARK: str(mark_file)}
-            self._keeper = ProgramKeeper(self.argv, own["workdir"] or str(Path.cwd()), variables, write)
+            folder = own["workdir"] or str(Path.cwd())
+            self._keeper = ProgramKeeper(self.argv, folder, variables, write, errors_only=unread)
         finally:
             os.close(write)
 
@@ -131,16 +135,20 @@ class ProgramRun:
         os.close(self._read)
 
     def run(self) -> None:
-        """Run the program and wait until all of its processes have ended; copy its output to standard error."""
+        """Run the program and wait until all of its processes have ended; then copy the end of what was read of it."""
         self._start_s, start_ns = time.perf_counter(), time.time_ns()
         self._keeper.begin()
-        self._in_time = self._copy_output()
+        self._in_time = self._read_output()
         self.wall_s = time.perf_counter() - self._start_s
+        os.write(_STDERR, self._printed[-_LOGGED_BYTES:])
         self.edges_ns = (start_ns, start_ns + round(self.wall_s * 1e9))
         self.ended = self._keeper.wait()
 
-    def raise_failure(self) -> None:
-        """Raise ProgramError if the program could not be started, failed, was stopped, or took too long."""
+    def raise_failure(self, *, worked: bool = False) -> None:
+        """Raise ProgramError if the program could not be started, failed, was stopped, or took too long.
+
+        `worked` says that the program read its data: an exit code other than 0 is then its answer (``grep -c``).
+        """
         name, ended = self.argv[0], self.ended
         lines = [line.strip() for line in self._text.splitlines() if line.strip()]
         last_line = f": {lines[-1][:_SHOWN]}" if lines else ""
@@ -159,7 +167,7 @@ class ProgramRun:
             raise ProgramError(f"{name} was stopped from outside")
         if ended.signal is not None:
             raise ProgramError(f"{name} was killed by signal {ended.signal}{last_line}")
-        if ended.exit != 0:
+        if ended.exit != 0 and not worked:
             raise ProgramError(f"{name} ended with exit code {ended.exit}{last_line}")
 
     @property
@@ -189,8 +197,8 @@ class ProgramRun:
     def _text(self) -> str:
         return self._printed.decode(errors="replace")
 
-    def _copy_output(self) -> bool:
-        """Copy the program's output to standard error until all of its processes have ended.
+    def _read_output(self) -> bool:
+        """Read the program's output until all of its processes have ended.
 
         If the time limit is exceeded, stop the processes, and return False.
         """
@@ -202,24 +210,23 @@ class ProgramRun:
                 in_time = False
                 continue
             ready, _, _ = select.select(descriptors, [], [], None if remaining_s == float("inf") else remaining_s)
-            if self._read in ready and not self._copy_chunk():
+            if self._read in ready and not self._read_chunk():
                 descriptors.remove(self._read)
             elif self._keeper.end_fd in ready:
                 break
-        while self._read in descriptors and select.select([self._read], [], [], 0)[0] and self._copy_chunk():
+        while self._read in descriptors and select.select([self._read], [], [], 0)[0] and self._read_chunk():
             pass
         return in_time
 
-    def _copy_chunk(self) -> bool:
-        """Copy one chunk of output, and search it for the line that marks the begin of the timed part.
+    def _read_chunk(self) -> bool:
+        """Read one chunk of output, and search it for the line that marks the begin of the timed part.
 
         Return False if the output has ended.
         """
         chunk = os.read(self._read, _CHUNK)
-        os.write(_STDERR, chunk)
         self._printed += chunk
-        if len(self._printed) > 2 * _KEPT_BYTES:
-            del self._printed[:-_KEPT_BYTES]
+        if len(self._printed) > 2 * self._kept_bytes:
+            del self._printed[: -self._kept_bytes]
         if self._begin_line and self._begin_line.printed_s is None:
             self._begin_line.search(chunk)
         return bool(chunk)

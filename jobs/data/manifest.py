@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
-from jobs.data.readers import Part, h5py_parts
+from jobs.data.readers import h5py_parts
 from jobs.errors import DatasetError
 from jobs.model import reading
 from jobs.system import files, untrusted
@@ -25,6 +26,7 @@ ANY_SUFFIX = ("",)
 SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _LIST_BYTES = 1 << 31
+_NAMED_KINDS = 8  # number of kinds of files that a record names
 _NAMED_FILES = 3  # number of files that an error names
 
 
@@ -62,6 +64,9 @@ class Manifest:
     # For objects (S3), the ETag of each object, and the SHA-256 in hexadecimal if this program made the object. None
     # for files.
     objects: tuple[tuple[str | None, str | None], ...] | None = None
+    # For a user's own files, what a scan found and left out: the number of files of each other kind, by suffix.
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    data_set: Mapping[str, float] = field(default_factory=dict)  # of HDF5 files: `h5py_parts.rows_of` the first file
     schema: int = SCHEMA
 
     @property
@@ -169,31 +174,31 @@ def scan_folder(
 ) -> Manifest:
     """Return the manifest of a user's own JPEG and PNG files, without writing a file; each sub-folder is a class.
 
-    Files directly in `folder` have the class `.`. Names that begin with a dot are skipped. Links are followed. The
-    manifest also lists an unreadable file, because the benchmark counts unreadable files.
+    Files directly in `folder` have the class `.`. Links are followed. The manifest also lists an unreadable file,
+    because the benchmark counts unreadable files. It counts the files of other kinds, which no run reads.
 
     With `hdf5`, the name of an HDF5 data set, the manifest lists HDF5 files instead, and the first file is checked for
-    the data set. With `any_kind`, the manifest lists every file except a manifest. With `any_kind` and a file as
+    the data set. With `any_kind`, the manifest lists every file. With `any_kind` and a file as
     `folder`, the manifest lists only this file. With `listed`, a text file with one name per line, the manifest lists
     only the files with these names.
 
     Raises DatasetError if the folder is missing, has no files to list, or cannot be read completely.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
-    endings = file_suffixes(parameters)
+    endings, left_out, data_set = file_suffixes(parameters), dict[str, int](), dict[str, float]()
     if any_kind and folder.is_file():
         parameters["file"], sizes = folder.name, {folder.name: folder.stat().st_size}
         folder = folder.parent
     else:
-        sizes = _sizes_listed(folder, listed) if listed else _sizes(folder, endings)
+        sizes, left_out = (_sizes_listed(folder, listed), {}) if listed else _sizes(folder, endings)
     if not sizes or (any_kind and not sum(sizes.values())):
         what = "files with content" if any_kind else "images" if hdf5 is None else "HDF5 files"
         message = f"no {what} in {folder}"
         kinds = ", ".join(endings) or "any"
         raise DatasetError(message, f"name a folder that has {kinds} files, also in sub-folders")
     if hdf5 is not None:
-        h5py_parts.parts_bytes(folder / min(sizes), [Part(hdf5)])
-    return manifest_of_own_files(parameters, sizes)
+        data_set = h5py_parts.rows_of(folder / min(sizes), hdf5)
+    return replace(manifest_of_own_files(parameters, sizes), left_out=left_out, data_set=data_set)
 
 
 def manifest_of_own_files(
@@ -220,7 +225,7 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
     Files with a suffix that the dataset does not use are ignored.
     """
     own = manifest.kind == "folder"
-    sizes = _sizes(folder, file_suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
+    sizes = _sizes(folder, file_suffixes(manifest.parameters))[0] if own else _sizes_of_ours(folder)
     if complaint := manifest_difference(manifest, sizes):
         added = sizes.keys() - {file.name for file in manifest.files}
         raise DatasetError(f"{folder} {complaint}", _cure(folder, manifest, repairable=not added))
@@ -281,20 +286,30 @@ def file_suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     return ANY_SUFFIX if "any_kind" in parameters else HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
 
 
-def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
-    """Return the sizes in bytes of the files below a folder whose names end with a suffix, by relative name."""
+def count_kinds(names: Iterable[str]) -> dict[str, int]:
+    """Return the number of files of each frequent kind, by suffix in lower case, and of all other kinds together."""
+    suffixes = (Path(name).suffix.lower().encode(errors="backslashreplace").decode() for name in names)
+    kinds = Counter(suffix or "without suffix" for suffix in suffixes)
+    frequent = dict(kinds.most_common(_NAMED_KINDS))
+    others = kinds.total() - sum(frequent.values())
+    return frequent | ({"of other kinds": others} if others else {})
+
+
+def _sizes(folder: Path, suffixes: tuple[str, ...]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the sizes in bytes of the files below a folder whose names end with a suffix, by relative name.
+
+    The second result has the number of all other files, by kind.
+    """
     _require_folder(folder)
     try:
-        files_below = [
-            (path, status) for path, status in untrusted.files_below(folder) if path.name.lower().endswith(suffixes)
-        ]
+        found = [(str(path.relative_to(folder)), path, status) for path, status in untrusted.files_below(folder)]
     except untrusted.UntrustedError as error:
         raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of ordinary files") from error
     except OSError as error:
         message = f"cannot read the folder {error.filename}: {error.strerror}"
         raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move this folder out of the dataset") from error
-    sizes = {str(path.relative_to(folder)): _size(path, status) for path, status in files_below}
-    return {name: size for name, size in sizes.items() if name != MANIFEST_NAME}
+    wanted = {name: _size(path, status) for name, path, status in found if name.lower().endswith(suffixes)}
+    return wanted, count_kinds(name for name, *_ in found if name not in wanted)
 
 
 def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:

@@ -72,7 +72,8 @@ def first_conditions(record: Record) -> Conditions | None:
 
 
 def _conditions(run: Run) -> Conditions | None:
-    return run.get("conditions") if (run["role"], run["status"]) == ("measured", "valid") else None
+    is_judged = "conditions" in run and (run["role"], run["status"]) == ("measured", "valid")
+    return checks.conditions_of(run) if is_judged else None
 
 
 def _judge_cell(record: Record, terms: Terms) -> None:

@@ -89,6 +89,10 @@ class Data(TypedDict, total=False):
     checksum: str
     files: Count
     bytes: Count
+    left_out: dict[Word, Count]  # number of files beside the images that no run reads, by suffix
+    rows_read: Count  # rows of the HDF5 data set of the user's own files that are read, and the number of its rows
+    rows: Count
+    file_share: Amount  # share of a file's bytes that these rows take
     listed_ns: Count  # latest time at which an image had changed (ctime) when the images were listed
     file: str | None  # file that a baseline reads; None if the run writes a new file
     block_bytes: Count

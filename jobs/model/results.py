@@ -139,6 +139,7 @@ class Program(TypedDict):
     argv: list[str]
     cpus: Annotated[int, Meta(ge=1)]  # number of CPUs that the program could use
     cpu_s: Amount
+    exit: NotRequired[Count | None]  # exit code
     largest_bytes: Count
     read_bytes: Count
     written_bytes: Count

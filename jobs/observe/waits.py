@@ -51,9 +51,8 @@ class ThreadWaitsObserver(Observer):
         """Start the thread that records the states."""
         folders = [folder for folder in self.work.folders if folder.exists()]
         devices = [device for folder in folders for device in devices_behind(folder)]
-        # If an I/O limit emulates a storage, requests wait before the device gets them, so the device looks idle.
-        has_limits = self.work.below.emulated and io_limits(devices)
-        self._threads = Threads(folders, seen=not has_limits)
+        # Under a limit on I/O, requests wait before the device gets them, so the device looks idle.
+        self._threads = Threads(folders, seen=not io_limits(devices))
         self._look()  # the first look is slow, so it is made before the clock starts
         self._alarm = Alarm()
         self._thread = threading.Thread(target=self._watch, name="waits", daemon=True)

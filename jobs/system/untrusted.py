@@ -183,7 +183,7 @@ def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield the path and the status of each file below a folder; the files of each sub-folder are sorted by name.
 
     For a link, the status is the status of the link's target. A link without a target has the status of the link. Each
-    folder is read once, even if several links lead to the folder. Names that begin with a dot are left out.
+    folder is read once, even if several links lead to the folder. Names that begin with a dot are names like others.
 
     Raises UntrustedError for too many nested folders or too many names. Raises OSError, with the name of the folder, if
     a folder cannot be read.
@@ -196,15 +196,13 @@ def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             continue
         entered.add((status.st_dev, status.st_ino))
         with os.scandir(current) as entries:
-            visible = sorted(
-                (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
-            )
-        name_count += len(visible)
+            found = sorted(entries, key=lambda entry: entry.name)
+        name_count += len(found)
         if depth > files.DEEPEST or name_count > MOST_NAMES:
             limit = f"{files.DEEPEST} nested folders" if depth > files.DEEPEST else f"{MOST_NAMES:,} names"
             raise UntrustedError(f"the folder has more than {limit}, at {current}")
         folders = []
-        for entry in visible:
+        for entry in found:
             status = _status(entry)
             if stat.S_ISDIR(status.st_mode):
                 folders.append((current / entry.name, status, depth + 1))

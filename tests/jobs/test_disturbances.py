@@ -101,9 +101,9 @@ def test_what_was_met_is_told():
 
 
 @pytest.mark.parametrize(
-    ("reached", "most", "passed"), [(5_000_000, 0.5, True), (5_000_001, 0.5, False), (9_000_000, 0.9, True)]
+    ("reached", "most", "passed"), [(5_000_000, 0.5, True), (5_000_001, 0.5, None), (9_000_000, 0.9, True)]
 )
-def test_a_run_that_came_near_to_a_limit_on_its_reads_does_not_count(reached, most, passed):
+def test_a_limit_on_reads_that_a_run_came_near_to_is_said_and_is_no_fault(reached, most, passed):
     limited = {"elapsed_s": 1.0, "io_limits": [{**GROUP, "reached_per_s": reached}, {**GROUP, "reached_per_s": 1}]}
 
     assert checks.unthrottled(limited, replace(LIMITS, io_limit_max=most))["passed"] is passed
@@ -127,7 +127,7 @@ def test_the_nearest_limit_is_told():
     ("figures", "passed"),
     [
         ({"io_limits_hidden": True}, None),
-        ({"io_limits_hidden": True, "io_limits": [{**GROUP, "reached_per_s": 9e6}]}, False),
+        ({"io_limits_hidden": True, "io_limits": [{**GROUP, "reached_per_s": 9e6}]}, None),
         ({"io_limits_hidden": True, "quota_cores": 0.2, "throttled_periods": 7, "throttled_s": 1.0}, False),
         ({"io_limits_hidden": False, "quota_cores": 0.2, "throttled_periods": 0, "throttled_s": 0.0}, True),
     ],

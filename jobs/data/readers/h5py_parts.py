@@ -183,6 +183,14 @@ def read_part(
     return array
 
 
+def rows_of(path: str | os.PathLike[str], name: str) -> dict[str, float]:
+    """Return the number of ``rows`` of a data set, and ``file_share``: the share of the file's bytes that it takes."""
+    with file_of(path) as file:
+        data = data_set_of(file, Part(name))
+        share = data.id.get_storage_size() / data.file.id.get_filesize()
+        return {"rows": data.shape[0] if data.shape else 1, "file_share": share}
+
+
 def parts_bytes(path: str | os.PathLike[str], parts: Sequence[Part], source: RunObjects | None = None) -> int:
     """Return the number of bytes that the parts of a file need in memory, with each part aligned to 64 bytes."""
     with file_of(path, source=source) as file:

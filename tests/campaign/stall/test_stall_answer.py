@@ -94,6 +94,40 @@ def test_where_too_few_runs_count_it_is_told_why():
     ]
 
 
+def _program(cores, **more):
+    return {"program": {"cpu_s": cores * 30.1, "cpus": 2, **more}}
+
+
+@pytest.mark.parametrize(
+    ("times", "cores", "rest", "says"),
+    [
+        (TIMES, 1.0, None, "; the rest is bound by one thread (1.0 of 2 processors)"),
+        (TIMES, 0.5, bound_of_work(TimeUse(30.0, 15.0, 2.0, storage_busy_s=9.0)), " of the runtime (25% to 29%)"),
+        (TIMES, 0.5, None, " of the runtime (25% to 29%)"),
+        (TIMES, 1.9, bound_of_work(TimeUse(30.0, 57.0, 2.0, storage_busy_s=1.0)), "(1.9 of 2 processors busy)"),
+    ],
+)
+def test_what_bounds_the_rest_is_said_where_it_is_known_and_without_the_device(times, cores, rest, says):
+    found = _lines(times, rest=rest, **_program(cores))[3]
+
+    assert found.endswith(says)
+    assert "storage busy" not in found
+
+
+def test_an_exit_code_and_a_limit_on_io_are_said_and_codes_that_differ_are_refused():
+    limit = {"device": "sda", "group": "/job", "kind": "read_bps", "per_s": 1e7, "reached_per_s": 9e6}
+    cold, warm = _records(io_limits=[limit], **_program(1.9, exit=1))
+    other = _records(**_program(1.9, exit=0))[1]
+
+    said = stall_answer.compare_records("grep", cold, warm).said
+    refused = stall_answer.compare_records("grep", cold, other)
+
+    assert "exit code 1" in said[0]
+    assert "/job" in said[1]
+    assert refused.whole is None
+    assert "exit codes differ" in refused.why_not
+
+
 def test_it_is_json_too():
     found = json.loads(json.dumps(stall_answer.compare_records("p", *_records(), BUSY).as_json()))
 

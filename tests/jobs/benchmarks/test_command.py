@@ -169,7 +169,10 @@ def test_of_two_names_of_one_file_one_counts(data):
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("print('one'); print('the cause'); import sys; sys.exit(3)", "ended with exit code 3: the cause"),
+        (
+            "import sys; print('one'); print('the cause', file=sys.stderr); sys.exit(3)",
+            "ended with exit code 3: the cause",
+        ),
         ("import os; os.kill(os.getpid(), 11)", "was killed by signal 11"),
     ],
 )
@@ -326,13 +329,16 @@ def test_memory_that_is_left_is_that_of_the_machine_or_of_a_group(tmp_path):
     assert left <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+_HELLO = "print('hello', file=sys.stderr)"
+
+
 def test_by_hand_the_program_follows_two_dashes(data, capfd):
     with pytest.raises(SystemExit):
-        main(["command", str(data), "--cache", "cold", "--", sys.executable, "-c", READ + "print('hello')", "{data}"])
+        main(["command", str(data), "--cache", "cold", "--", sys.executable, "-c", READ + _HELLO, "{data}"])
 
     printed = capfd.readouterr()
     figures = json.loads(printed.out)
-    assert figures["program"]["argv"] == [sys.executable, "-c", READ + "print('hello')", str(data)]
+    assert figures["program"]["argv"] == [sys.executable, "-c", READ + _HELLO, str(data)]
     assert "hello" in printed.err
     assert {each["rule"] for each in figures["checks"]} >= {"cold", "device_bytes", "reads_data"}
 

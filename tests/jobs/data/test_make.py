@@ -256,8 +256,8 @@ def test_an_id_follows_from_name_and_parameters(seed, sigma):
 
 
 def test_sub_folders_are_classes_and_images_of_all_spellings_are_found(tmp_path):
-    images = ["cat/a.png", "cat/b.JPG", "dog/deep/y.PNG", "dog/x.jpeg", "top.jpg"]
-    for name in (*reversed(images), "dog/readme.txt", "cat/._a.png"):
+    images = ["cat/.hidden.png", "cat/a.png", "cat/b.JPG", "dog/deep/y.PNG", "dog/x.jpeg", "top.jpg"]
+    for name in (*reversed(images), "dog/readme.txt", "cat/b.webp"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
@@ -267,8 +267,9 @@ def test_sub_folders_are_classes_and_images_of_all_spellings_are_found(tmp_path)
     assert manifest.kind == "folder"
     assert manifest.classes == (".", "cat", "dog", "dog/deep")
     assert [file.name for file in manifest.files] == images
-    assert [file.label for file in manifest.files] == [1, 1, 3, 2, 0]
-    assert manifest.total_bytes == 25
+    assert [file.label for file in manifest.files] == [1, 1, 1, 3, 2, 0]
+    assert manifest.total_bytes == 30
+    assert manifest.left_out == {".txt": 1, ".webp": 1}
 
 
 def test_a_scan_writes_nothing_and_verifies_until_the_folder_changes_which_nobody_is_told_to_make_anew(tmp_path):

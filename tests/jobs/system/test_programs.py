@@ -61,7 +61,7 @@ def test_how_a_program_ends_is_known_though_it_ends_before_its_start_is_over():
         "class Slow(subprocess.Popen):\n"
         "    def __init__(self, *words, **named):\n        super().__init__(*words, **named)\n        time.sleep(0.3)\n"
         "subprocess.Popen = Slow\n"
-        "asked = {'argv': ['false'], 'folder': '/', 'environment': {}}\n"
+        "asked = {'argv': ['false'], 'folder': '/', 'environment': {}, 'errors_only': False}\n"
         "print(programs._Processes(asked, os.dup(1)).run().exit)\n"
     )
 

@@ -76,7 +76,7 @@ def _row(name, how, expected, *words, when=""):
 _row("seeks", alone, Expected((INVALID,), "^quiet: others took"), *_OTHERS_COUNT)
 _row("flushes", alone, Expected((INVALID,), "^quiet: others took"), *_OTHERS_COUNT)
 _row("loader", alone, Expected((INVALID,), "^device_bytes"))
-_row("io_limit", alone, Expected((INVALID,), "^unthrottled"))
+_row("io_limit", alone, Expected((VALID,), "lets .* be read on"))  # named, as a part of the machine
 _row("scanner", alone, Expected((INVALID,), "^undelayed.*fanotify"))
 _row("stops", alone, Expected((INVALID,), "^undelayed.*stood still"))
 _row("freezer", alone, Expected((INVALID,), "^undelayed.*stood still"))
