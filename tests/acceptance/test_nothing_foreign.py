@@ -373,13 +373,6 @@ LINES = "".join(f"a{end}FORGED" for end in "\n\r\v\f\x1c\x85\u2028") + "|`c`\ud8
 ODD = (SHELL, ESCAPE, FORMULA, TAG, LINES, "[/red] $\\frac{", "@x", "\t=1")
 
 
-class Evil:
-    """A pickle of this leaves a file where it is loaded."""
-
-    def __reduce__(self):
-        return os.system, ("touch PWNED",)
-
-
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """What each verb says of records in which another user wrote odd texts wherever a text can stand; the folder."""
@@ -394,8 +387,6 @@ def told(tmp_path_factory):
         each["campaign"]["words"] = ["--config-dir", "/theirs", text]
         made.append(each)
     results = door.stored(home / "results", door.record(1.0, 1.0), *made)
-    for path in results.glob("records/*"):
-        np.savez(path / "run-0.npz", load_s=np.array([Evil()], dtype=object))
     broken = results / "records" / "broken\x1b[2J\nFORGED"
     broken.mkdir()
     (broken / "record.json").write_text("{")
@@ -404,8 +395,6 @@ def told(tmp_path_factory):
     said = {verb: door.cli(verb, *words, cwd=home) for verb, words in commands.items()}
     words = ("results", "--junit", home / "junit.xml")
     said |= {"junit": door.cli(*words, program="analysis", cwd=home)}
-    profile = next(results.glob("records/*/run-0.npz"))
-    said |= {"profile": door.cli("profile", profile, program="analysis", cwd=home)}
     said |= {f"show {n}": door.cli("show", f"micro-odd-{n}", cwd=home) for n in (1, 4)}
     return home, said
 
@@ -415,10 +404,26 @@ def test_nothing_in_a_record_is_run(told):
 
     assert {verb: done.code for verb, done in said.items()} == {
         "show": 0, "show 1": 0, "show 4": 0, "clean": 0, "status": 1, "report": 1, "junit": 1, "compare": 2,
-        "profile": 2,
     }  # fmt: skip
     assert not [*home.rglob("PWNED")]
     assert not any("/theirs" in done.out + done.err for done in said.values())
+
+
+class Evil:
+    """A pickle of this leaves a file where it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("touch PWNED",)
+
+
+def test_a_pickle_in_a_profile_is_not_loaded(all_made, cli, tmp_path):
+    with np.load(all_made.parent / "window.npz") as profile:
+        np.savez(tmp_path / "evil.npz", **dict.fromkeys(profile, np.array([Evil()], dtype=object)))
+
+    done = cli("profile", "evil.npz", program="analysis")
+
+    assert (done.code, door.is_one_cure(done.err)) == (2, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"evil.npz"}
 
 
 def test_a_command_that_is_shown_for_a_strangers_cell_is_one_command_of_ours(told):
