@@ -83,20 +83,21 @@ def made(all_made, tmp_path):
     return {"data set": dataset, "baseline": root / "baseline", "staged copies": copies, "snapshots": snapshots}
 
 
-def test_clean_lists_all_that_was_made_with_its_bytes_and_removes_nothing(made, cli, tmp_path):
-    before = looks(tmp_path / "data")
+def test_clean_lists_all_that_was_made_on_the_storage_of_its_words_and_removes_nothing(made, cli, tmp_path):
+    root = (tmp_path / "data").rename(tmp_path / "moved")
+    before = looks(root)
 
-    listed = {each["path"]: each for each in cli("clean", "--json").json}
+    listed = {each["path"]: each for each in cli("clean", "--json", f"storage.root={root}").json}
 
-    other = tmp_path / "data" / "checkpoints" / "fast-7"
-    assert {path: each["kind"] for path, each in listed.items()} == {
-        **{str(path): kind for kind, path in made.items()}, str(other): "snapshots"
-    }  # fmt: skip
+    kinds = {str(root / path.relative_to(tmp_path / "data")): kind for kind, path in made.items()}
+    kinds[str(root / "checkpoints" / "fast-7")] = "snapshots"
+    assert {path: each["kind"] for path, each in listed.items()} == kinds
     for path, each in listed.items():
         sizes = [file.stat().st_size for file in Path(path).rglob("*") if file.is_file()]
         assert (each["bytes"], each["files"], each["removed"]) == (sum(sizes), len(sizes), False)
         assert 0 <= each["age_s"] < 3600
-    assert looks(tmp_path / "data") == before
+    assert looks(root) == before
+    assert cli("clean", "--json").json == []
 
 
 @pytest.mark.parametrize("kinds", [("data set", "snapshots"), ("baseline", "staged copies")])

@@ -27,17 +27,6 @@ def _made(folder):
     return make.make_dataset(folder, SPEC, name="demo", processes=1)
 
 
-@pytest.fixture
-def theirs(scratch, stranger):
-    """Return the folder of a dataset that another user has made."""
-    folder = scratch / "demo"
-    _made(folder)
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, 65534, 65534)
-    stranger(os.utime, folder)
-    return folder
-
-
 def _prepared(folder, precious):
     """Make the folder as one of ours, with a link for its first class."""
     folder.mkdir(parents=True)
@@ -68,33 +57,6 @@ def test_a_link_in_a_folder_of_ours_is_not_followed(tmp_path, precious):
 
     with pytest.raises(DatasetError, match="link"):
         _made(tmp_path / "demo")
-
-
-def test_a_dataset_of_another_user_is_read_when_it_is_what_its_manifest_says(theirs):
-    before = {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")}
-
-    assert _made(theirs) == manifest.load_manifest(theirs)
-    assert {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")} == before
-
-
-def test_a_dataset_of_another_user_that_is_not_what_its_manifest_says_is_left_alone(theirs):
-    os.truncate(theirs / SPEC.name(0), 7)
-
-    before = {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")}
-
-    with pytest.raises(DatasetError, match="1 of the wrong size"):
-        _made(theirs)
-
-    assert {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")} == before
-
-
-def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs):
-    image, elsewhere = theirs / SPEC.name(0), theirs.with_name("elsewhere.jpg")
-    image.rename(elsewhere)
-    image.symlink_to(elsewhere)
-
-    with pytest.raises(DatasetError, match="1 missing"):
-        manifest.verify_files(theirs, manifest.load_manifest(theirs))
 
 
 @pytest.mark.parametrize("names", [["../../secret.jpg"], ["/etc/secret.jpg"], ["a//b.jpg"], [7], ["", "../secret.jpg"]])
