@@ -470,24 +470,32 @@ def test_a_text_of_a_record_is_no_formula_in_a_table_and_no_tag_in_a_page(told):
 
 
 def test_a_copied_campaign_folder_neither_cancels_nor_continues_the_original(start, cli, tmp_path):
+    def sleepers():
+        return [each.pid for each in door.processes_in(tmp_path) if each.cmdline()[:1] == ["sleep"]]
+
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.bin").write_bytes(b"a" * 4096)
     own = ("benchmark=command", "dataset=folder", f"dataset.path={tmp_path}/own", f"storage.root={tmp_path}")
-    front = start(*own, "benchmark.argv=[sleep,300]", "runs=3", "storage.exclusive=none", "cluster=local")
-    door.wait(lambda: [*tmp_path.glob("results/records/*/run-0.log")])
+    words = (*own, "benchmark.argv=[sleep,300]", "runs=3", "storage.exclusive=none", "cluster=local")
+    front = start(*words)
+    door.wait(sleepers)
+    (original,) = sleepers()
     shutil.copytree(tmp_path / "results", tmp_path / "copy")
 
-    cancelled = cli("cancel", "copy")
+    nothing = cli("cancel", "copy")
     (state,) = (each["status"] for each in door.status(tmp_path / "copy").values())
-    goes_on = front.poll() is None and any("sleep" in each.cmdline() for each in door.processes_in(tmp_path))
-    before = looks(tmp_path / "copy")
-    ended = cli("cancel", "results")
+    other = start(*words, "campaign_dir=copy")
+    door.wait(lambda: len(sleepers()) == 2)
+    cancelled = cli("cancel", "copy")
+    door.end(other)
+    left = sleepers()
 
-    assert (cancelled.code, goes_on) == (0, True)
+    assert (nothing.code, cancelled.code, left) == (0, 0, [original])
     assert state not in ("running", "done")
-    assert ended.code == 0
+    assert front.poll() is None
+    assert cli("cancel", "results").code == 0
     assert door.end(front).code != 0
-    assert looks(tmp_path / "copy") == before
+    assert sleepers() == []
 
 
 @pytest.mark.long
