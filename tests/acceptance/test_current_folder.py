@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,16 @@ def test_a_program_of_the_user_that_imports_us_keeps_its_folder(tmp_path):
     (tmp_path / "beside.py").write_text("WORD = 'mine'\n")
 
     assert door.cli(program="mine", cwd=tmp_path).out == "mine\n"
+
+
+def test_a_checkout_that_is_not_installed_works_in_its_root(tmp_path):
+    """Its own modules are then files of the current folder."""
+    for package in OURS:
+        shutil.copytree(door.ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "startup").mkdir()
+    bare = f"import sys; sys.path[:] = [each for each in sys.path if each != {str(door.ROOT)!r}]"
+    (tmp_path / "startup" / "sitecustomize.py").write_text(bare)
+
+    done = door.cli("--dry-run", *TINY, cwd=tmp_path, PYTHONPATH=tmp_path / "startup")
+
+    assert (done.code, "micro-demo-local" in done.out + done.err) == (0, True)

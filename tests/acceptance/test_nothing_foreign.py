@@ -83,20 +83,21 @@ def made(all_made, tmp_path):
     return {"data set": dataset, "baseline": root / "baseline", "staged copies": copies, "snapshots": snapshots}
 
 
-def test_clean_lists_all_that_was_made_with_its_bytes_and_removes_nothing(made, cli, tmp_path):
-    before = looks(tmp_path / "data")
+def test_clean_lists_all_that_was_made_on_the_storage_of_its_words_and_removes_nothing(made, cli, tmp_path):
+    root = (tmp_path / "data").rename(tmp_path / "moved")
+    before = looks(root)
 
-    listed = {each["path"]: each for each in cli("clean", "--json").json}
+    listed = {each["path"]: each for each in cli("clean", "--json", f"storage.root={root}").json}
 
-    other = tmp_path / "data" / "checkpoints" / "fast-7"
-    assert {path: each["kind"] for path, each in listed.items()} == {
-        **{str(path): kind for kind, path in made.items()}, str(other): "snapshots"
-    }  # fmt: skip
+    kinds = {str(root / path.relative_to(tmp_path / "data")): kind for kind, path in made.items()}
+    kinds[str(root / "checkpoints" / "fast-7")] = "snapshots"
+    assert {path: each["kind"] for path, each in listed.items()} == kinds
     for path, each in listed.items():
         sizes = [file.stat().st_size for file in Path(path).rglob("*") if file.is_file()]
         assert (each["bytes"], each["files"], each["removed"]) == (sum(sizes), len(sizes), False)
         assert 0 <= each["age_s"] < 3600
-    assert looks(tmp_path / "data") == before
+    assert looks(root) == before
+    assert cli("clean", "--json").json == []
 
 
 @pytest.mark.parametrize("kinds", [("data set", "snapshots"), ("baseline", "staged copies")])
@@ -373,13 +374,6 @@ LINES = "".join(f"a{end}FORGED" for end in "\n\r\v\f\x1c\x85\u2028") + "|`c`\ud8
 ODD = (SHELL, ESCAPE, FORMULA, TAG, LINES, "[/red] $\\frac{", "@x", "\t=1")
 
 
-class Evil:
-    """A pickle of this leaves a file where it is loaded."""
-
-    def __reduce__(self):
-        return os.system, ("touch PWNED",)
-
-
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """What each verb says of records in which another user wrote odd texts wherever a text can stand; the folder."""
@@ -394,8 +388,6 @@ def told(tmp_path_factory):
         each["campaign"]["words"] = ["--config-dir", "/theirs", text]
         made.append(each)
     results = door.stored(home / "results", door.record(1.0, 1.0), *made)
-    for path in results.glob("records/*"):
-        np.savez(path / "run-0.npz", load_s=np.array([Evil()], dtype=object))
     broken = results / "records" / "broken\x1b[2J\nFORGED"
     broken.mkdir()
     (broken / "record.json").write_text("{")
@@ -404,8 +396,6 @@ def told(tmp_path_factory):
     said = {verb: door.cli(verb, *words, cwd=home) for verb, words in commands.items()}
     words = ("results", "--junit", home / "junit.xml")
     said |= {"junit": door.cli(*words, program="analysis", cwd=home)}
-    profile = next(results.glob("records/*/run-0.npz"))
-    said |= {"profile": door.cli("profile", profile, program="analysis", cwd=home)}
     said |= {f"show {n}": door.cli("show", f"micro-odd-{n}", cwd=home) for n in (1, 4)}
     return home, said
 
@@ -415,10 +405,26 @@ def test_nothing_in_a_record_is_run(told):
 
     assert {verb: done.code for verb, done in said.items()} == {
         "show": 0, "show 1": 0, "show 4": 0, "clean": 0, "status": 1, "report": 1, "junit": 1, "compare": 2,
-        "profile": 2,
     }  # fmt: skip
     assert not [*home.rglob("PWNED")]
     assert not any("/theirs" in done.out + done.err for done in said.values())
+
+
+class Evil:
+    """A pickle of this leaves a file where it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("touch PWNED",)
+
+
+def test_a_pickle_in_a_profile_is_not_loaded(all_made, cli, tmp_path):
+    with np.load(all_made.parent / "window.npz") as profile:
+        np.savez(tmp_path / "evil.npz", **dict.fromkeys(profile, np.array([Evil()], dtype=object)))
+
+    done = cli("profile", "evil.npz", program="analysis")
+
+    assert (done.code, door.is_one_cure(done.err)) == (2, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"evil.npz"}
 
 
 def test_a_command_that_is_shown_for_a_strangers_cell_is_one_command_of_ours(told):
@@ -464,24 +470,32 @@ def test_a_text_of_a_record_is_no_formula_in_a_table_and_no_tag_in_a_page(told):
 
 
 def test_a_copied_campaign_folder_neither_cancels_nor_continues_the_original(start, cli, tmp_path):
+    def sleepers():
+        return [each.pid for each in door.processes_in(tmp_path) if each.cmdline()[:1] == ["sleep"]]
+
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.bin").write_bytes(b"a" * 4096)
     own = ("benchmark=command", "dataset=folder", f"dataset.path={tmp_path}/own", f"storage.root={tmp_path}")
-    front = start(*own, "benchmark.argv=[sleep,300]", "runs=3", "storage.exclusive=none", "cluster=local")
-    door.wait(lambda: [*tmp_path.glob("results/records/*/run-0.log")])
+    words = (*own, "benchmark.argv=[sleep,300]", "runs=3", "storage.exclusive=none", "cluster=local")
+    front = start(*words)
+    door.wait(sleepers)
+    (original,) = sleepers()
     shutil.copytree(tmp_path / "results", tmp_path / "copy")
 
-    cancelled = cli("cancel", "copy")
+    nothing = cli("cancel", "copy")
     (state,) = (each["status"] for each in door.status(tmp_path / "copy").values())
-    goes_on = front.poll() is None and any("sleep" in each.cmdline() for each in door.processes_in(tmp_path))
-    before = looks(tmp_path / "copy")
-    ended = cli("cancel", "results")
+    other = start(*words, "campaign_dir=copy")
+    door.wait(lambda: len(sleepers()) == 2)
+    cancelled = cli("cancel", "copy")
+    door.end(other)
+    left = sleepers()
 
-    assert (cancelled.code, goes_on) == (0, True)
+    assert (nothing.code, cancelled.code, left) == (0, 0, [original])
     assert state not in ("running", "done")
-    assert ended.code == 0
+    assert front.poll() is None
+    assert cli("cancel", "results").code == 0
     assert door.end(front).code != 0
-    assert looks(tmp_path / "copy") == before
+    assert sleepers() == []
 
 
 @pytest.mark.long

@@ -25,9 +25,9 @@ mincore(2), a second clock), and the tool runs against it as its users run it.
 or compared. *set aside*: earlier runs are kept apart from the new ones.
 
 `python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3, btrfs-progs, xfsprogs
-and fio), and each row is a test, `tests/acceptance/test_proofs.py`. `.ci/run` tries one of each kind, and those that cost
-next to nothing: *yes* in the last column. The others take a quarter of a minute each (*long*), or change what belongs to the
-whole machine, its clock and its huge pages (*machine*): they are run by hand.
+and fio), and each row is a test, `tests/acceptance/test_proofs.py`. `.ci/run` tries one of each kind, and those that
+cost next to nothing: *yes* in the last column. The others take a quarter of a minute each (*long*), or change what
+belongs to the whole machine, its clock and its huge pages (*machine*): they are run by hand.
 """
 _FOUND = """
 ## Lies, and what the tool answers

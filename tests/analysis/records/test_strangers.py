@@ -1,14 +1,11 @@
 """Results of others: records of any shape and text are refused by key or are harmless, and the others are reported."""
 
 import copy
-import csv
 import json
 import os
-import re
 import shutil
 import statistics
 from contextlib import contextmanager
-from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +20,7 @@ from analysis.records.runs import OF_SNAPSHOT
 from jobs.judging.judge import judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_swept_settings import toy
-from tests.analysis.record_factory import failed, id_of, record, rows_of, store
+from tests.analysis.record_factory import id_of, record, rows_of, store
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import training
 
@@ -151,20 +148,6 @@ def test_what_is_odd_and_honest_is_read(campaign):
     assert main([str(campaign), "--quiet"]) == 0
 
 
-@pytest.mark.parametrize("name", ["figures", "tables"])
-@pytest.mark.parametrize(
-    ("make", "why"), [(lambda path: path.symlink_to(path.parents[1]), "a link"), (os.mkfifo, "no")]
-)
-def test_nothing_is_written_where_a_folder_of_results_is_none(campaign, capsys, name, make, why):
-    make(campaign / name)
-
-    assert main([str(campaign), "--quiet"]) == 2
-
-    err = capsys.readouterr().err
-    assert f"{campaign / name} is {why}" in err
-    assert "--out DIR" in err
-
-
 def test_text_of_others_in_a_figure_is_drawn_and_says_nothing_on_stderr(tmp_path, capfd, recwarn):
     text = "a\ud800 \x1b[2J\x00 \u4e2d\u6587 ".ljust(1000, "x")
     made = [record([100.0 * n, 101.0 * n, 102.0 * n], threads=n, host=text) for n in (1, 2)]
@@ -196,69 +179,3 @@ def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign
 
     assert f"warning: {path} {why}" in capsys.readouterr().err
     assert path.parent.name in (campaign / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("to", ["itself", "elsewhere"])
-def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, tmp_path, to):
-    elsewhere = store(tmp_path / "elsewhere", record([1.0]))
-    (campaign / "records" / "itself").symlink_to(to if to == "itself" else next(elsewhere.glob("records/*")))
-
-    found = read_records.read_records(campaign)
-
-    assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["itself"])
-    assert found.skipped[0].why == "lies in a folder that is a link"
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_text_of_others_acts_neither_on_a_terminal_nor_in_a_spreadsheet_nor_in_a_page(tmp_path, capsys):
-    records = []
-    for number, text in enumerate((ESCAPE, FORMULA, TAG, LINES, "@x", "\t=1", "[/red]", "$\\frac{")):
-        name = text if text.isprintable() else "odd"
-        odd = record([100.0, 101.0, failed(3, text)], storage=name, threads=2, host=text)
-        odd["cell"] |= {"id": f"{name}-{number}"}
-        odd["cell"]["settings"]["dataset"] |= {"name": name, name: name}
-        records.append(odd)
-    folder = store(tmp_path / "results", record([1.0]))
-    for number in range(len(records)):
-        (folder / "records" / str(number)).mkdir()
-    for path, odd in zip(sorted(folder.glob("records/?")), records, strict=True):
-        (path / "record.json").write_text(json.dumps(odd), encoding="utf-8")
-    broken = folder / "records" / "broken\x1b[2J"
-    broken.mkdir()
-    (broken / "record.json").write_text(json.dumps(ESCAPE), encoding="utf-8")
-
-    main([str(folder), "--junit", str(tmp_path / "junit.xml")])
-    main(["verdicts", str(folder)])
-    main(["compare", str(folder), str(store(tmp_path / "other", record([2.0]))), "--out", str(tmp_path / "compared")])
-
-    out, err = capsys.readouterr()
-    assert all(letter.isprintable() or letter in "\n\N{NO-BREAK SPACE}" for letter in out + err)
-    assert "\\x1b[2J" in out
-    assert "broken\\x1b[2J" in err
-    for path in [*folder.glob("tables/*.csv"), *folder.glob("figures/*.csv"), tmp_path / "compared" / "comparison.csv"]:
-        with path.open(newline="", encoding="utf-8") as file:
-            cells = [cell for row in csv.reader(file) for cell in row]
-        assert not [cell for cell in cells if re.match(r"[=@\t\r]|[+-](?![0-9.])", cell)]
-        assert not [cell for cell in cells if re.search("[\x00-\x08\x1b\x7f-\x9f]", cell)]
-    for path in [*folder.glob("tables/*.md"), tmp_path / "compared" / "comparison.md", folder / "report.html"]:
-        assert not re.search("<script>|[\x00-\x08\x1b]", path.read_text(encoding="utf-8"))
-    ET.parse(tmp_path / "junit.xml")  # noqa: S314 - ours
-
-
-@pytest.mark.parametrize("end", list("\n\r\v\f\x85\u2028"))
-def test_a_line_break_in_a_name_or_a_reason_makes_no_line(end, tmp_path, capsys):
-    home = tmp_path / f"x{end}FORGED"
-    home.mkdir()
-    odd = failed(1, f"x{end}FORGED")
-    store(home, record([100.0, 101.0, 102.0]), record([odd, 100.0, 101.0, 102.0], threads=4))
-    (home / "records" / "odd").mkdir()
-    (home / "records" / "odd" / "record.json").write_text("{")
-
-    assert main([str(home)]) == 1
-    assert main([str(home / "nothing")]) == 2
-
-    said = capsys.readouterr()
-    assert "FORGED" in said.out
-    assert "FORGED" in said.err
-    lines = (said.out + said.err + (home / "tables" / "medians.md").read_text()).splitlines()
-    assert not [line for line in lines if line.strip().startswith("FORGED")]

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from campaign.cli import stage
-from campaign.errors import CampaignError, UsageError
-from campaign.staging import apply_copies, observed_runs
-from campaign.staging import staging_plan as plans
-from jobs.data import staged_paths
-from jobs.data.staged_copies import file_identity
+from campaign.errors import UsageError
+from campaign.staging import observed_runs
 from jobs.events import posix_window
 from jobs.profiler import Profile
 
@@ -92,101 +89,6 @@ def test_a_profile_of_reads_from_memory_is_refused_with_the_cure(counted, tmp_pa
         observed_runs.observe_profile(counted([1e-5] * 10, 8192), tmp_path / "data")
 
     assert "drop_caches" in error.value.hint
-
-
-@pytest.fixture
-def planned(profile, tmp_path):
-    """A plan by the profile whose rule advised takes three files, which are copied."""
-    source, home = tmp_path / "data", tmp_path / "p"
-    (tmp_path / "fast").mkdir()
-    nothing = {"files": [], "bytes": 0, "gain": {"gain": 0.25, "low": 0.2, "high": 0.3}}
-    rules = dict.fromkeys(plans.RULES, nothing) | {"advised": {**nothing, "files": [0, 1, 2], "bytes": 60_000}}
-    listed = [[path.name, *file_identity(path)] for path in sorted(source.iterdir())]
-    cost = {"seek_s": 1e-3, "byte_s": 1e-9}
-    plans.save_plan(home, {
-        "schema": 1, "source": str(source), "root": str(tmp_path / "fast"), "origin": str(profile), "runs": 1,
-        "files": 10, "bytes": 200_000, "capacity_bytes": 60_000, "calls_at_once": 1.0, "called": str(source),
-        "read_bytes": 200_000.0, "mb_per_s": 1.0, "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None,
-        "left_out": 0, "from_memory": None, "listed": listed, "rules": rules,
-    })  # fmt: skip
-    apply_copies.apply_plan(apply_copies.copy_request(home, ["advised"]), lambda *_: None)
-    return home
-
-
-def test_what_is_copied_is_said_and_asked_for_where_a_yes_to_costs_is_none(planned, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("CAMPAIGN_YES", "1")
-    monkeypatch.setattr("campaign.console._TERMINAL", "/nowhere")
-    stage.main(["undo", str(planned)])
-
-    with pytest.raises(CampaignError, match="nothing was copied"):
-        stage.main(["apply", str(planned)])
-
-    copies = plans.copies_folder(plans.load_plan(planned))
-    said = capsys.readouterr().err.replace("\n", "")
-    assert f"3 files, 0.1 MB, of {tmp_path}/data would be copied to {copies}" in said
-    assert not copies.exists()
-    assert stage.main(["apply", str(planned), "--yes"]) == 0
-    assert len(list(copies.glob("*.bin"))) == 3
-
-
-def _read_again(paths, file, wall_s, **changed):
-    """Profile the reads of a program of the user's own, which took so long."""
-    with Profile("counters") as seen:
-        for path in paths:
-            Path(path).read_bytes()
-    window = seen.window
-    ended_ns = window.started_ns + int(wall_s * 1e9)
-    posix_window.write_window(file, replace(window, ended_ns=ended_ns, **changed))
-    return str(file)
-
-
-def test_a_check_of_cells_says_that_its_gains_are_not_those_of_the_campaigns_table(planned, monkeypatch, capsys):
-    plans.save_plan(planned, plans.load_plan(planned) | {"origin": "a cell"})
-    outcome = apply_copies.GainOutcome({"gain": 0.25, "low": 0.2, "high": 0.3}, 0.24, 0.2, 0.3)
-    monkeypatch.setattr(stage, "open_existing", lambda path: (path, {"requests": None}))
-    monkeypatch.setattr(stage, "Verdicts", lambda *_, **__: None)
-    monkeypatch.setattr(apply_copies, "outcomes_of_cells", lambda *_: {"advised": outcome})
-
-    assert stage.main(["check", str(planned)]) == 0
-
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "the gains are of the MB/s in the profiled windows" in shown
-    assert "table has the MB/s of the runs" in shown
-
-
-@pytest.mark.parametrize(("wall_s", "code"), [(0.16, 0), (0.30, 1)])
-def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, planned, tmp_path, capsys):
-    paths = staged_paths(sorted((tmp_path / "data").iterdir()), planned / "advised.json")
-    after = _read_again(paths, tmp_path / "after.npz", wall_s, device_bytes=200_000)
-
-    assert stage.main(["check", str(planned), "--profile", after]) == code
-
-    _, line = capsys.readouterr().out.splitlines()
-    gained = 0.2 / wall_s - 1
-    assert line.split() == ["advised", "+25.0%", "+20.0%", "to", "+30.0%", f"{gained:+.1%}",
-                            *f"{gained:+.1%} to {gained:+.1%}".split(), "FAILED" if code else "holds"]  # fmt: skip
-    assert stage.main(["check", str(planned), "--profile", after, "--json"]) == code
-    rules = json.loads(capsys.readouterr().out)["rules"]
-    assert {rule: (each["measured"], each["holds"]) for rule, each in rules.items()} == {
-        "advised": (pytest.approx(gained), not code)
-    }
-
-
-def test_a_profile_that_cannot_be_held_against_the_plan_says_why(planned, tmp_path, monkeypatch):
-    monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
-    originals = sorted((tmp_path / "data").iterdir())
-    copies = staged_paths(originals, planned / "advised.json")
-    for paths, changed, why in (
-        (originals, {}, "has read 0 copies"),
-        (copies[:8], {}, r"has read 0\.2 MB of the plan's files"),
-        (copies, {"device_bytes": 100_000}, r"at least 0\.1 of 0\.\d MB came from memory"),
-    ):
-        after = _read_again(paths, tmp_path / "after.npz", 0.1, **changed)
-        with pytest.raises(UsageError, match=why):
-            stage.main(["check", str(planned), "--profile", after])
-    with pytest.raises(UsageError, match="not from cells of a campaign") as error:
-        stage.main(["check", str(planned)])
-    assert "--profile AFTER" in error.value.hint
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A plan that somebody else has made leads nowhere else, and publishes nothing."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +8,7 @@ import pytest
 from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
 from campaign.staging import staging_plan
-from jobs.data.staged_copies import FOLDER, file_identity
-from jobs.store import transfer
+from jobs.data.staged_copies import file_identity
 
 GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
 COST = {"seek_s": 1e-3, "byte_s": 1e-9}
@@ -77,61 +74,6 @@ AMOUNTS = ({"mb_per_s": 0}, {"read_bytes": 0.0}, {"files": 0}, {"bytes": 0})
 def test_a_plan_that_leads_elsewhere_or_cannot_be_followed_is_damaged(changed, tmp_path):
     with pytest.raises(EnvironmentFaultError, match="is damaged"):
         staging_plan.load_plan(_saved(tmp_path, plan_of("/data", "/fast", ["x"]) | changed))
-
-
-@pytest.mark.parametrize("words", [["apply", "--rule", "all", "--yes"], ["undo"]])
-def test_a_file_of_the_home_is_neither_replaced_nor_removed(words, victim, theirs, tmp_path, capsys):
-    assert victim == tmp_path / "home"
-    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
-
-    assert run_guarded(["stage", words[0], str(home), *words[1:]]) == 3
-    assert "is not the name of a file" in capsys.readouterr().err
-    assert not [*(tmp_path / "fast").iterdir()]
-
-
-@pytest.fixture
-def given(scratch, stranger, theirs, tmp_path):
-    """Folders with a plan of another user, one that he has given, and one that he could have written; and why not."""
-    (tmp_path / "fast").mkdir()
-    found = plan_of(theirs, tmp_path / "fast", ["x"])
-    stranger(_saved, scratch / "staging", found)
-    mine, open_one = _saved(tmp_path / "mine", found), _saved(tmp_path / "open", found)
-    os.chown(mine / staging_plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
-    open_one.chmod(0o777)
-    return {scratch / "staging": "belongs to nobody", mine: "the plan belongs to user nobody", open_one: "other users"}
-
-
-@pytest.mark.parametrize("words", [["apply", "--yes"], ["undo"]])
-def test_the_plan_of_another_user_is_refused(words, given, tmp_path, capsys):
-    for home, why in given.items():
-        assert run_guarded(["stage", words[0], str(home), *words[1:]]) == 3
-        assert why in capsys.readouterr().err
-    assert not [*(tmp_path / "fast").iterdir()]
-
-
-def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tmp_path, monkeypatch):
-    modes, copied = [], transfer._copy_range  # noqa: SLF001
-
-    def watched(source, target, *more):
-        modes.append(os.fstat(target).st_mode & 0o777)
-        return copied(source, target, *more)
-
-    monkeypatch.setattr(transfer, "_copy_range", watched)
-    names = {".bashrc": 0o644, ".ssh/id": 0o600, "read": 0o440, "open": 0o666}
-    source = tmp_path / "data"
-    shutil.copytree(victim, source)
-    for name, mode in names.items():
-        (source / name).write_text(name)
-        (source / name).chmod(mode)
-    home = _saved(tmp_path / "staging", plan_of(source, tmp_path / "fast", [*names]))
-
-    assert run_guarded(["stage", "apply", str(home), "--yes"]) == 0
-
-    copies = staging_plan.copies_folder(staging_plan.load_plan(home))
-    assert set(modes) == {0o600}
-    assert {name: (copies / name).stat().st_mode & 0o777 for name in names} == names | {"open": 0o644}
-    assert (tmp_path / "fast" / FOLDER).stat().st_mode & 0o777 == 0o755
-    assert copies.stat().st_mode & 0o777 == 0o700  # its original's folder may be private
 
 
 def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scratch, stranger, capsys):

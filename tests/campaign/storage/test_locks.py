@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.locks import acquire_lock, device_locks, hold_storage, licence_doubt, lock_path
+from campaign.storage.locks import acquire_lock, device_locks, hold_storage, lock_path
 from jobs.system.device import device_of
 from tests.lies import setup
 
@@ -147,27 +147,6 @@ def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkey
 
     assert "-o flock" in caught.value.hint
     assert "storage.exclusive=license" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("granted", "asked", "proved"),
-    [
-        ("lustre:1", "lustre:1", True),
-        ("matlab:2,lustre:1", "lustre:1", True),
-        ("lustre", "lustre:1", True),
-        ("lustre@db:1", "lustre@db:1", True),
-        ("lustre2:1", "lustre:1", False),
-        ("(null)", "lustre:1", False),
-        (None, "lustre:1", False),
-        ("nvme:1", "nvme:1,lustre:1", False),
-    ],
-)
-def test_a_licence_is_proved_by_its_name_in_what_slurm_granted(granted, asked, proved):
-    said = licence_doubt({"how": "license", "licenses": granted}, {"license": asked})
-
-    assert (said is None) == proved
-    assert proved or asked in said
-    assert licence_doubt({"how": "lock"}, {"license": asked}) is None
 
 
 def test_a_read_only_storage_is_locked_in_the_campaign_folder(tmp_path, monkeypatch):

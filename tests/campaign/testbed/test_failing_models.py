@@ -70,7 +70,6 @@ def compiler(tmp_path_factory):
 def bed(tmp_path, monkeypatch, compiler):
     required()
     monkeypatch.setenv("PATH", f"{compiler}:{os.environ['PATH']}")
-    monkeypatch.setattr(layers, "_PATIENCE_S", 0.3)
     folder = tmp_path / "bed"
     yield folder
     if folder.exists():

@@ -21,11 +21,6 @@ SMALL = {"hdd": StorageRequest(HDD, 64_000_000)}
 BOOT = "boot-1"
 
 
-def requests(**changes):
-    """An hdd of 3 GB and an ssd of an equal share."""
-    return {"hdd": StorageRequest(HDD, 3 * GB), "ssd": StorageRequest(SSD)} | changes
-
-
 def storage(name, **changes):
     return StorageState(BED / f"{name}.img", BED / name, **changes)
 

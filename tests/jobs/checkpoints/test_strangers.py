@@ -1,6 +1,5 @@
 """A burst buffer whose folders another user has prepared, or that hold what looks like snapshots."""
 
-import errno
 import json
 import os
 import shutil
@@ -9,7 +8,6 @@ import pytest
 
 from jobs.checkpoints import drain_loop, drain_process, lease, snapshots
 from jobs.checkpoints.lease import JOURNAL_NAME, LOG_NAME, MARKER_NAME
-from jobs.store import transfer
 from jobs.store.folder import Folder
 from tests.jobs.checkpoints.shared import in_this_process, saved, steps
 
@@ -72,30 +70,3 @@ def test_a_link_or_a_pipe_in_a_folder_of_ours_is_neither_followed_nor_waited_for
 
     assert code == (2 if place == MARKER_NAME else 0)
     assert private.read_text() == "# ours\n"
-
-
-def test_a_drain_that_gives_up_says_why(folders, idle, capsys, monkeypatch):
-    saved(folders, 1, attempts=1, backoff_s=0.0)
-    monkeypatch.setattr(
-        transfer, "copy_files", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left"))
-    )
-
-    code, _, said = in_this_process(capsys, "drain", *folders)
-
-    assert (code, "ENOSPC: No space left" in said, "\nhint: " in said) == (3, True, True)
-
-
-def test_thousands_of_folders_in_each_other_are_removed_by_a_drain_as_any_snapshot_that_a_kill_left(
-    slow, nested, capsys
-):
-    fast = slow.with_name("fast")
-    good = in_this_process(capsys, "list", "--verify", fast, slow)
-    nested(slow / "00000001-step1-0000abcd")
-
-    left, drained = (in_this_process(capsys, verb, fast, slow) for verb in ("list", "drain"))
-
-    assert left[1].splitlines().count(f"00000001-step1-0000abcd  incomplete  {slow}") == 1
-    assert drained == (0, "", "")
-    assert not (slow / "00000001-step1-0000abcd").exists()
-    assert in_this_process(capsys, "list", "--verify", fast, slow) == good
-    assert (good[0], steps(slow)) == (0, [2, 3])
