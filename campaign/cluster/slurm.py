@@ -107,7 +107,7 @@ _LATER = "the missing cells are submitted when the jobs of the other cells have 
 
 
 def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -> bool:
-    """Submit each unfinished cell at most once, and follow all jobs until all jobs have ended.
+    """Submit each unfinished cell that is in no job, at most once, and follow all jobs until all jobs have ended.
 
     With ``detach=true``, return after the submission. The returned value says whether jobs still wait or run.
     """
@@ -184,15 +184,14 @@ def _update_fleet(folder: CampaignFolder, facts: client.SlurmConfig) -> fleet.Fl
 def _entries_to_submit(
     planned: Plan, request: CampaignCall, workers: fleet.Fleet, submitted: set[str]
 ) -> list[PlannedCell]:
-    """Return the cells that lack runs and are neither in a job nor in `submitted`.
+    """Return the cells that lack runs and are not in `submitted`, to which this function adds the cells in jobs.
 
-    With ``redo=true`` the cells in jobs are added to `submitted`, because these jobs already repeat the cells.
+    So a cell whose job was there before this command is not submitted again by it, however the job ends: a job that was
+    cancelled stays so until somebody gives a command.
     """
     exception = ", and redo=true does not start the cells again" if request.conduct["redo"] else ""
-    in_jobs = _cells_in_jobs(planned, request, workers, f"this command follows these jobs{exception}")
-    if request.conduct["redo"]:
-        submitted |= in_jobs
-    return [entry for entry in planned.to_do if entry.cell.id not in in_jobs | submitted]
+    submitted |= _cells_in_jobs(planned, request, workers, f"this command follows these jobs{exception}")
+    return [entry for entry in planned.to_do if entry.cell.id not in submitted]
 
 
 def _cells_in_jobs(planned: Plan, request: CampaignCall, workers: fleet.Fleet, consequence: str) -> set[str]:
