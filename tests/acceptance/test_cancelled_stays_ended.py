@@ -1,4 +1,4 @@
-"""What was ended on purpose, or has failed, stays so until somebody asks again: on a toy Slurm (`toy_slurm.py`)."""
+"""What was ended on purpose, or has failed, stays so until somebody asks again, and is told by its true reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.acceptance import door
-from tests.acceptance.test_toy_slurm import RUNS, Campaign
+from tests.acceptance.test_toy_slurm import Campaign
 
 
 @pytest.fixture
@@ -36,13 +36,11 @@ def test_a_command_that_follows_jobs_does_not_submit_again_what_is_cancelled(by,
     else:
         campaign.toy.run("scancel", campaign.toy.tasks()[0]["array"])
     done = door.end(front)
-    jobs, cells = campaign.toy.states(), campaign.states()
-    campaign.open()
-    again = campaign.go(*grid)
+    jobs = campaign.toy.states()
 
-    assert (done.code, jobs, cells) == (1, ["CANCELLED"] * 2, ["not done"] * 2), done.err
-    assert (again.code, campaign.toy.submitted(), campaign.states()) == (0, 2, ["done"] * 2), again.err
-    assert len(campaign.measured()) == 2 * (RUNS - 1)
+    assert (done.code, jobs, campaign.states()) == (1, ["CANCELLED"] * 2, ["not done"] * 2), done.err
+    assert campaign.go(*grid, "detach=true").code == 0
+    assert campaign.toy.submitted() == 2
 
 
 def test_a_command_that_follows_a_job_does_not_submit_it_again_when_it_fails(campaign):
@@ -52,8 +50,68 @@ def test_a_command_that_follows_a_job_does_not_submit_it_again_when_it_fails(cam
 
     campaign.open()
     done = door.end(front)
-    jobs = campaign.toy.states()
-    again = campaign.go()
 
-    assert (done.code, jobs) == (1, ["FAILED"]), done.err
-    assert (again.code, campaign.toy.submitted(), campaign.states()) == (0, 2, ["done"]), again.err
+    assert (done.code, campaign.toy.states()) == (1, ["FAILED"]), done.err
+    assert (campaign.go().code, campaign.toy.submitted(), campaign.states()) == (0, 2, ["done"])
+
+
+def left(campaign, prelude, *words):
+    """Submit jobs that begin with this prelude and are not followed."""
+    done = campaign.go(f"cluster.prelude=[{prelude}]", "detach=true", *words)
+    assert done.code == 0, done.err
+
+
+def reason(campaign):
+    (cell,) = campaign.status().values()
+    return cell["reason"]
+
+
+def test_a_job_that_slurm_forgot_is_told_by_the_last_line_of_its_log(campaign):
+    left(campaign, '"echo nosuch: command not found >&2","sleep 600"')
+    door.wait(lambda: any(path.stat().st_size for path in campaign.results.glob("workers/*/*_log.err")), 60)
+
+    campaign.toy.lose()
+
+    assert "nosuch: command not found" in (told := reason(campaign))
+    assert not re.search("cancelled|moved", told)
+
+
+def test_a_job_that_left_no_log_on_its_node_asks_whether_the_folder_is_visible_there(campaign):
+    left(campaign, '"false"')
+    door.wait(lambda: campaign.toy.states() == ["FAILED"], 60)
+
+    for log in campaign.results.glob("workers/*/*_log.*"):
+        log.unlink()
+
+    assert re.search(f"{campaign.results}/workers/.* visible on n1", reason(campaign))
+
+
+def test_a_job_that_was_refused_on_a_full_disk_is_not_looked_for(campaign, small_disk):
+    real = (sbatch := campaign.toy.home / "bin" / "sbatch").read_text()
+    refuse = f"cat /dev/zero > {small_disk}/zeros; echo sbatch: error: refused >&2; exit 1"
+    sbatch.write_text(real.replace("exec", f"case $1 in --*) ;; *) {refuse};; esac; exec"))
+    words = f"campaign_dir={small_disk}/results", "detach=true"
+
+    refused = campaign.go(*words)
+    (small_disk / "zeros").unlink()
+    (cell,) = door.status(small_disk / "results").values()
+    sbatch.write_text(real)
+
+    assert (refused.code, door.is_one_cure(refused.err)) == (4, True), refused.err
+    assert (cell["status"], cell["reason"]) == ("planned", None)
+    assert (campaign.go(*words).code, campaign.toy.submitted()) == (0, 1)
+
+
+def test_cells_that_fail_on_one_node_are_told_in_one_line_with_what_excludes_it_and_status_shows_them_first(campaign):
+    many = ",".join(map(str, range(1, 46)))
+    words = "-m", f"threads={many}", "cluster.cpus_per_task=1", "cluster.oversubscribe=true", "--yes"
+    prelude = 'cluster.prelude=["[ $SLURM_ARRAY_TASK_ID -gt 3 ] || exit 3","sleep 600"]'
+    front = campaign.starter(*campaign.words, *words, prelude)
+    door.wait(lambda: campaign.toy.states().count("FAILED") == 4, 60)
+
+    shown = campaign.cli("status", campaign.results).out.splitlines()
+    campaign.cli("cancel", campaign.results)
+    told = [line for line in door.end(front).err.splitlines() if "+cluster.extra.exclude=n1" in line]
+
+    assert (["failed" in line for line in shown[1:6]], len(shown)) == ([True] * 4 + [False], 42)
+    assert ["and 3 more" in line for line in told] == [True]

@@ -359,5 +359,4 @@ def test_in_a_log_another_reason_is_a_line_its_end_is_none_and_the_same_is_told_
         "cells: 3 queued; 3 jobs waiting: Priority",
         "cells: 1 running, 2 queued; 2 jobs waiting: Resources",
         "cells: 3 running; nobody answers",
-        "cells: 3 queued; 3 jobs waiting: Priority",
     ]
