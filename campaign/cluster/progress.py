@@ -333,7 +333,7 @@ class _PlainLines:
         # `lasting` leaves out numbers that change all the time, so that the same reason is printed only once.
         hindrance = self._hindrance()
         reasons = {hindrance: hindrance} if hindrance else _waiting_jobs(picture, lasting=True)
-        if news := [text for reason, text in reasons.items() if reason not in self._said]:
+        if news := [text for key, text in reasons.items() if key not in self._said]:
             self._said.update(reasons)
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _states_present(picture))
             console.say(f"cells: {counts}; {', '.join(news)}")

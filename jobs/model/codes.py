@@ -173,7 +173,7 @@ def worker_sentence(end: WorkerEnd) -> str:
     """Return how a worker ended: the worker's error message, or Slurm's job state and the last line of the log."""
     code, words = end["code"], end.get("words", "")
     # A broken node is soon idle again, so it gets one job after the other.
-    elsewhere = f"; if no other node fails so: +cluster.extra.exclude={end['node']}" if "node" in end else ""
+    elsewhere = f" (if no other node fails so: +cluster.extra.exclude={end['node']})" if "node" in end else ""
     if code == JobEnd.ERROR:
         words = f"{end['node']}: {words}" if elsewhere else words
         return (f"{words} ({end['cure']})" if end.get("cure") else words) + elsewhere

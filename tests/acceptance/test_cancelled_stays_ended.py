@@ -55,35 +55,26 @@ def test_a_command_that_follows_a_job_does_not_submit_it_again_when_it_fails(cam
     assert (campaign.go().code, campaign.toy.submitted(), campaign.states()) == (0, 2, ["done"])
 
 
-def left(campaign, prelude, *words):
-    """Submit jobs that begin with this prelude and are not followed."""
-    done = campaign.go(f"cluster.prelude=[{prelude}]", "detach=true", *words)
-    assert done.code == 0, done.err
-
-
-def reason(campaign):
-    (cell,) = campaign.status().values()
-    return cell["reason"]
-
-
 def test_a_job_that_slurm_forgot_is_told_by_the_last_line_of_its_log(campaign):
-    left(campaign, '"echo nosuch: command not found >&2","sleep 600"')
+    campaign.go("detach=true", 'cluster.prelude=["echo nosuch: command not found >&2","sleep 600"]')
     door.wait(lambda: any(path.stat().st_size for path in campaign.results.glob("workers/*/*_log.err")), 60)
 
     campaign.toy.lose()
 
-    assert "nosuch: command not found" in (told := reason(campaign))
-    assert not re.search("cancelled|moved", told)
+    (cell,) = campaign.status().values()
+    assert "nosuch: command not found" in cell["reason"]
+    assert not re.search("cancelled|moved", cell["reason"])
 
 
 def test_a_job_that_left_no_log_on_its_node_asks_whether_the_folder_is_visible_there(campaign):
-    left(campaign, '"false"')
+    campaign.go("detach=true", 'cluster.prelude=["false"]')
     door.wait(lambda: campaign.toy.states() == ["FAILED"], 60)
 
     for log in campaign.results.glob("workers/*/*_log.*"):
         log.unlink()
 
-    assert re.search(f"{campaign.results}/workers/.* visible on n1", reason(campaign))
+    (cell,) = campaign.status().values()
+    assert re.search(f"{campaign.results}/workers/.* visible on n1", cell["reason"])
 
 
 def test_a_job_that_was_refused_on_a_full_disk_is_not_looked_for(campaign, small_disk):
