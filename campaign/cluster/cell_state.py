@@ -50,11 +50,11 @@ def ended_state(batch: Batch, index: int, end: WorkerEnd, where: str = "") -> Wo
     if end["code"] == JobEnd.COMPLETED:
         pass
     elif fault := batch.worker_error(index):
-        end = {"code": JobEnd.ERROR, "words": fault["message"], "cure": fault["hint"]}
+        end = {**end, "code": JobEnd.ERROR, "words": fault["message"], "cure": fault["hint"]}
     elif end["code"] in (JobEnd.LOST, JobEnd.CANCELLED) and index in batch.cancelled_workers():
         # Without accounting, Slurm immediately forgets a cancelled job that never started: such a job is LOST.
         end = {**end, "code": JobEnd.CANCELLED, "by": _CANCEL}
-    elif end["code"] not in INTERRUPTING and (words := batch.last_log_line(index)):
+    elif end["code"] not in INTERRUPTING - {JobEnd.LOST} and (words := batch.last_log_line(index, end.get("node"))):
         end = {**end, "words": words}
     return WorkerState(Phase.ENDED, None, where, end)
 

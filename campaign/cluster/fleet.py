@@ -6,6 +6,7 @@ The ends of workers are recorded, because Slurm forgets ended jobs after a while
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -169,7 +170,8 @@ def record_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
 
     This function changes no record, because only workers write records.
     """
-    cells_by_reason: dict[str, list[str]] = {}
+    # Sentences that differ only in numbers, such as the job ids in their paths, are one reason for each node.
+    reasons: dict[tuple[str, str], tuple[str, list[str]]] = {}
     deadline = time.monotonic() + _LATE_S
     for batch, ends in _ends_by_batch(fleet):
         for index, end in ends.items():
@@ -179,11 +181,13 @@ def record_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
             if not batch.cells[index] and not is_complete:
                 unfinished = ["the data were not made"]
             if unfinished:
-                cells_by_reason.setdefault(worker_sentence(end), []).extend(unfinished)
+                sentence = worker_sentence(end)
+                key = (end.get("node", ""), re.sub(r"\d+", "", sentence))
+                reasons.setdefault(key, (sentence, []))[1].extend(unfinished)
         batch.save_ends(ends)
     return [
         f"{cells[0]}{f' and {len(cells) - 1} more' if len(cells) > 1 else ''}: {reason}"
-        for reason, cells in cells_by_reason.items()
+        for reason, cells in reasons.values()
     ]
 
 

@@ -304,7 +304,8 @@ class _LiveTable:
         words = [
             Text(f"{state} {picture.counts[state]}", _COLOURS.get(state, "")) for state in _states_present(picture)
         ]
-        reason = Text(visible(self._hindrance() or _describe_queue(picture)))  # Slurm's reasons may contain brackets
+        queue = self._hindrance() or ", ".join(_waiting_jobs(picture).values())
+        reason = Text(visible(queue))  # Slurm's reasons may contain brackets
         table.add_row("cells", *words, reason)
         return table
 
@@ -324,17 +325,18 @@ class _PlainLines:
 
     def __init__(self, hindrance: Callable[[], str]) -> None:
         self._hindrance = hindrance
-        self._last_queue = ""
+        self._said: set[str] = set()
 
     def __call__(self, picture: WorkersPicture) -> None:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             console.say(f"[{number}/{picture.runs_total}] {describe_run(cell, run)}")
         # `lasting` leaves out numbers that change all the time, so that the same reason is printed only once.
-        queue = self._hindrance() or _describe_queue(picture, lasting=True)
-        if queue and queue != self._last_queue:
+        hindrance = self._hindrance()
+        reasons = {hindrance: hindrance} if hindrance else _waiting_jobs(picture, lasting=True)
+        if news := [text for key, text in reasons.items() if key not in self._said]:
+            self._said.update(reasons)
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _states_present(picture))
-            console.say(f"cells: {counts}; {queue}")
-        self._last_queue = queue
+            console.say(f"cells: {counts}; {', '.join(news)}")
 
 
 def _states_present(picture: WorkersPicture) -> list[CellState]:
@@ -342,10 +344,10 @@ def _states_present(picture: WorkersPicture) -> list[CellState]:
     return [state for state in CellState if picture.counts[state]]
 
 
-def _describe_queue(picture: WorkersPicture, *, lasting: bool = False) -> str:
-    """Return one line with the number of waiting jobs for each reason."""
+def _waiting_jobs(picture: WorkersPicture, *, lasting: bool = False) -> dict[str, str]:
+    """Return for each reason a text with the number of jobs that wait for this reason."""
     waits = Counter(wait_sentence(wait, lasting=lasting) for wait in picture.waits)
-    return ", ".join(f"{count_noun(number, 'job')} waiting: {reason}" for reason, number in waits.most_common())
+    return {reason: f"{count_noun(number, 'job')} waiting: {reason}" for reason, number in waits.most_common()}
 
 
 def describe_run(cell_id: str, run: Run) -> str:

@@ -6,7 +6,6 @@ Jobs that no node of the cluster can run are refused before data are made or job
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells.cell_plan import Plan, PlannedCell
-from campaign.cells.folder import CampaignFolder, open_existing
+from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet, placement, price, submission
 from campaign.cluster.placement import DataPlan, call_with_least_priority
 from campaign.cluster.price import Price
@@ -107,7 +106,7 @@ _LATER = "the missing cells are submitted when the jobs of the other cells have 
 
 
 def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -> bool:
-    """Submit each unfinished cell at most once, and follow all jobs until all jobs have ended.
+    """Submit each unfinished cell that is in no job, at most once, and follow all jobs until all jobs have ended.
 
     With ``detach=true``, return after the submission. The returned value says whether jobs still wait or run.
     """
@@ -184,50 +183,25 @@ def _update_fleet(folder: CampaignFolder, facts: client.SlurmConfig) -> fleet.Fl
 def _entries_to_submit(
     planned: Plan, request: CampaignCall, workers: fleet.Fleet, submitted: set[str]
 ) -> list[PlannedCell]:
-    """Return the cells that lack runs and are neither in a job nor in `submitted`.
+    """Return the cells that lack runs and are not in `submitted`, to which this function adds the cells in jobs.
 
-    With ``redo=true`` the cells in jobs are added to `submitted`, because these jobs already repeat the cells.
+    So a cell whose job was there before this command is not submitted again by it, however the job ends: a job that was
+    cancelled stays so until somebody gives a command.
     """
     exception = ", and redo=true does not start the cells again" if request.conduct["redo"] else ""
-    in_jobs = _cells_in_jobs(planned, request, workers, f"this command follows these jobs{exception}")
-    if request.conduct["redo"]:
-        submitted |= in_jobs
-    return [entry for entry in planned.to_do if entry.cell.id not in in_jobs | submitted]
+    submitted |= _cells_in_jobs(planned, request, workers, f"this command follows these jobs{exception}")
+    return [entry for entry in planned.to_do if entry.cell.id not in submitted]
 
 
 def _cells_in_jobs(planned: Plan, request: CampaignCall, workers: fleet.Fleet, consequence: str) -> set[str]:
     """Return the cells in jobs of an earlier command; print how many of the cells lack runs, and `consequence`."""
-    tokens = {cell: workers.batch(key).token for key in workers.open for cell in workers.batch(key).cells[key[1]]}
-    entries = [entry for entry in planned.to_do if entry.cell.id in tokens]
-    if entries:
-        console.say(f"jobs of an earlier command have {count_noun(len(entries), 'cell')}; {consequence}")
-        _report_ignored_options(request, [tokens[entry.cell.id] for entry in entries])
+    in_jobs = {cell for key in workers.open for cell in workers.batch(key).cells[key[1]]}
+    if number := sum(entry.cell.id in in_jobs for entry in planned.to_do):
+        keep = f"they keep the options cluster.… of that command until `{request.folder.cancel_command}` ends them"
+        console.say(f"jobs of an earlier command have {count_noun(number, 'cell')}; {consequence}; {keep}")
     if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier command are assumed to wait or run")
-    return {*tokens}
-
-
-def _report_ignored_options(request: CampaignCall, tokens: Sequence[str]) -> None:
-    """Print the ``cluster.…`` options of this command that the jobs of an earlier command do not have."""
-    words_of = {earlier["token"]: earlier["words"] for earlier in open_existing(request.folder.root)[1]["requests"]}
-    wanted, changes = _cluster_overrides(request.words), Counter[str]()
-    for actual in (_cluster_overrides(words_of.get(token, request.words)) for token in tokens):
-        changes.update(
-            f"{wanted.get(key, f'no {key}')} (the jobs have {actual.get(key, 'the default')})"
-            for key in dict.fromkeys((*wanted, *actual))
-            if wanted.get(key) != actual.get(key)
-        )
-    for change, number in changes.items():
-        console.say(f"{change} does not apply to {count_noun(number, 'cell')} in these jobs")
-    if changes:
-        cancel = f"`{request.folder.cancel_command}`"
-        console.say(f"to submit these cells with the new options: {cancel}, then this command")
-
-
-def _cluster_overrides(words: Sequence[str]) -> dict[str, str]:
-    """Return the ``cluster.…`` options by key; if a key is given twice, the last option counts."""
-    plain = (word.lstrip("+~") for word in words)
-    return {word.partition("=")[0]: word for word in plain if word.startswith("cluster.")}
+    return in_jobs
 
 
 @dataclass(frozen=True)

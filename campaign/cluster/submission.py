@@ -177,11 +177,11 @@ class Array:
                 work |= {"cells": [], "to_make": work["cells"]}
             write_json(batch.work_list(index), work, indent=None)
             position += len(task)
-        batch.save()
+        write_text(batch.script, text)
+        batch.save()  # the last file, so that a disk that is full leaves no batch whose jobs would be looked for
         try:
-            write_text(batch.script, text)
             job_id = client.submit_script(batch.script)
-        except (OSError, client.RefusedError) as error:
+        except client.RefusedError as error:
             job_id = find_job_id(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
         batch.save()
@@ -311,7 +311,7 @@ def _split_into(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
         yield items[start : start + size]
 
 
-def find_job_id(batch: Batch, error: Exception) -> str:
+def find_job_id(batch: Batch, error: client.RefusedError) -> str:
     """Return the job id if Slurm has the job although ``sbatch`` failed, for example because its answer was late.
 
     Raises
@@ -322,7 +322,7 @@ def find_job_id(batch: Batch, error: Exception) -> str:
         asks Slurm for the job again.
     """
     jobs = count_noun(len(batch.cells), "job")
-    may_come_late = isinstance(error, client.RefusedError) and error.refusal == client.SubmissionRefusal.NO_ANSWER
+    may_come_late = error.refusal == client.SubmissionRefusal.NO_ANSWER
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         listed = scheduler.list_tasks([batch.job_name])
@@ -337,7 +337,10 @@ def find_job_id(batch: Batch, error: Exception) -> str:
             f"Slurm does not say whether it accepted {jobs}: {error}",
             "repeat the same command when Slurm answers again: it submits the missing jobs",
         ) from error
-    dataclasses.replace(batch, refused=str(error)).save()
+    try:
+        dataclasses.replace(batch, refused=str(error)).save()
+    except OSError:  # on a full disk no batch is left either, so that nobody looks for its jobs
+        batch.file.unlink()
     raise SchedulerError(
         f"sbatch refused {jobs}: {error}",
         "`python -m campaign doctor` tests the account, partition and limits; --dry-run shows the script",

@@ -102,21 +102,28 @@ class Batch:
             return reading.read_json(self.work_list(index).with_suffix(".error.json"), WorkerFault)
         return None
 
-    def last_log_line(self, index: int) -> str:
-        """Return the last line of a worker's log and the path of the log, or an empty text without a log.
+    def last_log_line(self, index: int, node: str | None = None) -> str:
+        """Return the last line of a worker's log and the path of the log, or an empty text if there is no line.
 
-        Lines that Slurm has written are skipped.
+        Lines that Slurm has written are skipped. If a job left no log on `node`, return a question about the folder.
         """
         logs = sorted(self.folder.glob(f"*_{index}_0_log.err" if self.cluster == "slurm" else "*_log.err"))
+        if node and not logs:
+            return f"it left no log: is {self.folder} visible on {node}?"
         lines = [line for line in last_lines(logs[-1]).splitlines() if line.strip()] if logs else []
         own_lines = [line for line in lines if not _SLURM_LINES.match(line)] or lines
         return f"{own_lines[-1][:_LONGEST_LINE]} ({logs[-1]})" if own_lines else ""
+
+    @property
+    def file(self) -> Path:
+        """Return the path of ``batch.json``."""
+        return self.folder / _FILE
 
     def save(self) -> None:
         """Write the batch to ``batch.json``; create the folder of the batch if it is missing."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         values = asdict(self)
-        write_json(self.folder / _FILE, {key: values[key] for key in values if key not in ("folder", "ended")})
+        write_json(self.file, {key: values[key] for key in values if key not in ("folder", "ended")})
 
     def save_ends(self, ends: Mapping[int, WorkerEnd]) -> None:
         """Add to ``ended.json`` how workers ended, because Slurm forgets ended jobs."""

@@ -46,14 +46,14 @@ class _CodeWithText(StrEnum):
 
 
 class CellState(StrEnum):
-    """The states of a cell, in the order in which `python -m campaign status` lists the states."""
+    """The states of a cell, in the order in which `python -m campaign status` lists the states: trouble first."""
 
+    FAILED = "failed"
+    DAMAGED = "damaged"  # the record of the cell is damaged
+    INTERRUPTED = "interrupted"  # another program or a user ended the worker of the cell
+    INVALID = "invalid"
     RUNNING = "running"
     QUEUED = "queued"  # a job or a worker will measure the cell, but has not begun the cell
-    INTERRUPTED = "interrupted"  # another program or a user ended the worker of the cell
-    FAILED = "failed"
-    INVALID = "invalid"
-    DAMAGED = "damaged"  # the record of the cell is damaged
     UNFINISHED = "unfinished"  # runs are missing, although no run failed
     PLANNED = "planned"  # no run is measured, and no job or worker will measure the cell
     DONE = "done"
@@ -172,17 +172,20 @@ def run_end_sentence(end: End) -> str:
 def worker_sentence(end: WorkerEnd) -> str:
     """Return how a worker ended: the worker's error message, or Slurm's job state and the last line of the log."""
     code, words = end["code"], end.get("words", "")
+    # A broken node is soon idle again, so it gets one job after the other.
+    elsewhere = f" (if no other node fails so: +cluster.extra.exclude={end['node']})" if "node" in end else ""
     if code == JobEnd.ERROR:
-        return f"{words} ({end['cure']})" if end.get("cure") else words
+        words = f"{end['node']}: {words}" if elsewhere else words
+        return (f"{words} ({end['cure']})" if end.get("cure") else words) + elsewhere
     parts = {"by": " by `{}`", "exit": ", exit code {}", "signal": ", signal {}", "node": " on {}"}
     details = "".join(text.format(end[key]) for key, text in parts.items() if end.get(key))  # type: ignore[literal-required]
     text = "the worker ended before the cell was complete" if code == JobEnd.GONE else f"Slurm: {code}{details}"
-    if code == JobEnd.LOST:
+    if code == JobEnd.LOST and not words:
         text += (
-            ": Slurm no longer knows a job with this working directory (a pending job was cancelled, the controller "
-            "lost its state, or the campaign folder was moved)"
+            ": Slurm no longer knows a job with this working directory (it was never submitted, a pending job was "
+            "cancelled, the controller lost its state, or the campaign folder was moved)"
         )
-    return f"{text}; {words}" if words else text
+    return (f"{text}; {words}" if words else text) + elsewhere * (code == JobEnd.FAILED)
 
 
 class Waiting(_CodeWithText):

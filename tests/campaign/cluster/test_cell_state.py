@@ -78,9 +78,9 @@ def test_why_a_worker_ended_is_its_own_error_else_the_verb_s_else_slurm_s_with_t
     if code == JobEnd.COMPLETED:  # with exit code 0: all is over, and nothing is left to be said
         assert end == {"code": code, "node": "n1"}
     elif fault:
-        assert end == {"code": "ERROR", "words": "no TensorFlow", "cure": "install it"}
+        assert end == {"code": "ERROR", "node": "n1", "words": "no TensorFlow", "cure": "install it"}
     elif cancelled and code in (JobEnd.LOST, JobEnd.CANCELLED):
         assert end == {"code": "CANCELLED", "by": "python -m campaign cancel", "node": "n1"}
     else:
-        assert ("its last line" in end.get("words", "")) is (code not in INTERRUPTING)
+        assert ("its last line" in end.get("words", "")) is (code == JobEnd.LOST or code not in INTERRUPTING)
         assert (end["code"], end["node"]) == (code, "n1")
