@@ -110,12 +110,6 @@ def blocks(page: str, language: str) -> list[str]:
     )
 
 
-def traced(kind: str, *words: object, cwd: Path) -> Done:
-    """Let the analysis read traces: `calls` of POSIX, the `steps` of a training, or `actions` of a time log."""
-    verb = {"calls": "profile", "steps": "trace", "actions": "timelog"}[kind]
-    return cli(verb, *words, cwd=cwd, program="analysis")
-
-
 def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more) -> list[Done]:
     """Give many commands one after another, each in a fork of one process (`many.py`): quicker than `cli` for each."""
     done = subprocess.run(
@@ -128,6 +122,12 @@ def many(*lines: Sequence[object], cwd: Path, program: str = "campaign", **more)
         check=True,
     )
     return [Done(*each) for each in json.loads(done.stdout)]
+
+
+def traced(kind: str, *lines: Sequence[object], cwd: Path) -> list[Done]:
+    """Let the analysis read traces, once for each line of words: `calls` of POSIX, `steps`, `actions` of a time log."""
+    verb = {"calls": "profile", "steps": "trace", "actions": "timelog"}[kind]
+    return many(*((verb, *words) for words in lines), cwd=cwd, program="analysis")
 
 
 def start(*words: object, cwd: Path, program: str = "campaign", **more) -> subprocess.Popen[str]:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import groupby, pairwise
 
 import psutil
@@ -26,39 +27,29 @@ NODES = ("nodes=2", "sync=barrier", "runs=20", "min_valid_runs=1", LOOSE)
 OF_JOBS = tuple(word for word in WORDS if word.startswith(("cluster", "checks")))
 SAVED = (
     "benchmark=alexnet", "benchmark.width=0.05", "benchmark.image_size=32", "accelerator=emulated", "batch_size=1",
-    "iterations=8", "accelerator.step_s=0.05", "checkpoint.every=2", "runs=3",
+    "iterations=24", "accelerator.step_s=0.05", "checkpoint.every=2", "runs=3",
 )  # fmt: skip
 
 
-def _lab(*, accounting):
-    if reason := laboratory.missing(accounting=accounting):
-        pytest.skip(reason)
-    with laboratory.lab(nodes=4, cpus=2, accounting=accounting, memory_limit=accounting) as cluster:
-        yield cluster
-
-
 @pytest.fixture(scope="session")
-def _plain_lab():
-    yield from _lab(accounting=False)
+def labs():
+    """Give a cluster of four nodes; one with accounting has a memory limit that kills, too."""
 
+    def made(accounting):
+        if reason := laboratory.missing(accounting=accounting):
+            pytest.skip(reason)
+        return stack.enter_context(laboratory.lab(nodes=4, cpus=2, accounting=accounting, memory_limit=accounting))
 
-@pytest.fixture(scope="session")
-def _accounting_lab():
-    yield from _lab(accounting=True)
+    with contextlib.ExitStack() as stack:
+        yield cache(made)
 
 
 @pytest.fixture
-def lab(_plain_lab):
-    """A cluster of four nodes; no fault and no job of a test outlives it."""
-    yield _plain_lab
-    _plain_lab.mend()
-
-
-@pytest.fixture
-def accounting_lab(_accounting_lab):
-    """The same with accounting, so that ``sacct`` answers, and with a memory limit that kills."""
-    yield _accounting_lab
-    _accounting_lab.mend()
+def lab(labs, request):
+    """Give a cluster whose faults are mended and whose jobs are ended when the test is over."""
+    cluster = labs(getattr(request, "param", False))
+    yield cluster
+    cluster.mend()
 
 
 @pytest.fixture
@@ -80,7 +71,8 @@ def finishes_whole(campaign):
 
 
 def one_after_the_other(campaign):
-    began = sorted((datetime.fromisoformat(run["started_utc"]), run["elapsed_s_with_fork"]) for run in campaign.runs())
+    ended = [run for run in campaign.runs() if run["status"] == "ended"]
+    began = sorted((datetime.fromisoformat(run["started_utc"]), run["elapsed_s_with_fork"]) for run in ended)
     return all(start + timedelta(seconds=took) <= following for (start, took), (following, _) in pairwise(began))
 
 
@@ -98,34 +90,31 @@ def reason(campaign):
 # What is run.
 
 
+def plain(text, first):
+    """Return the lines of a list with ids relative to a job's, without times, nodes and widths."""
+    text = re.sub(r"\d{6,}", lambda found: f"+{int(found[0]) - int(first)}", text)
+    return sorted(re.sub(r" +|\d:\d\d|n\d", " ", line).strip() for line in text.splitlines())
+
+
 def test_the_toy_lists_jobs_as_slurm_does(lab, tmp_path):
-    toy = Toy(tmp_path / "toy")
+    toy, told = Toy(tmp_path / "toy"), []
     toy.install()
-    letters = "FKTtijukPDCaqrRNE"
     asks = (
-        ["-h", "-r", "-o", "|".join(f"%{letter}" for letter in letters)], ["-o", "%.30i %.9P%2t|%10j %K"], [],
-        ["-h", "-O", "JobArrayID:20,State:.12,Reason,Name:|"], ["-h", "--states=all", "--me", "-o", "%i %T"],
+        ["-h", "-r", "-o", "|".join(f"%{letter}" for letter in "FKTtijukPDCaqrRNE")], ["-o", "%.30i %.9P%2t|%10j %K"],
+        [], ["-h", "-O", "JobArrayID:20,State:.12,Reason,Name:|"], ["-h", "--states=all", "--me", "-o", "%i %T"],
         ["-h", "--name=no"], ["-h", "-t", "R", "-o", "%i"], ["-ho", "%K %T"],
     )  # fmt: skip
-    told = []
+    array = ("sbatch", "--parsable", "-a", "0-4%2", "-J", "one", "--comment=a b", "-o/dev/null", "--wrap=sleep 99")
     for run in (lab.run, toy.run):
-        first = run(
-            "sbatch", "--parsable", "-a", "0-4%2", "-J", "one", "--comment=a b", "-o/dev/null", "--wrap=sleep 99"
-        )
-        first = first.strip()
+        first = run(*array).strip()
         wait(lambda run=run: run("squeue", "-h", "-t", "R", "-o", "%i").strip().count("\n") == 1)
         run("sbatch", "-o", "/dev/null", "-d", f"afterok:{first}", "--wrap=true")
         run("sbatch", "--output=/dev/null", "--hold", "--wrap=true")
         run("scancel", f"{first}_3")
-        texts = [run("squeue", *ask) for ask in asks]
-        told.append([re.sub(r"\d{6,}", lambda found, by=first: f"+{int(found[0]) - int(by)}", text) for text in texts])
+        told.append([plain(run("squeue", *ask), first) for ask in asks])
     toy.lose()
 
-    for ask, real, mine in zip(asks, *told, strict=True):
-        plain = [
-            sorted(re.sub(r" +|\d:\d\d|n\d", " ", line).strip() for line in text.splitlines()) for text in (real, mine)
-        ]
-        assert plain[0] == plain[1], ask
+    assert told[1] == told[0]
 
 
 def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign, lab):
@@ -142,33 +131,24 @@ def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign,
     assert lab.calls("sbatch") == submitted
 
 
-@pytest.fixture
-def sides(tmp_path):
-    """The fast and the slow storage of a burst buffer; returns the words that name them."""
+def test_snapshots_of_a_job_are_drained_and_proved_and_those_of_a_cancelled_one_named_and_taken_away(campaign, lab):
+    sides = [f"checkpoint.{name}.root={campaign.cwd}/{name}" for name in ("fast", "slow")]
     for name in ("fast", "slow"):
-        (tmp_path / name).mkdir()
-    return "checkpoint=burst_buffer", *(f"checkpoint.{name}.root={tmp_path}/{name}" for name in ("fast", "slow"))
-
-
-def test_the_snapshots_of_a_job_are_drained_and_proved_and_those_of_a_cancelled_one_named_and_taken_away(
-    campaign, sides, lab
-):
-    words = (*SAVED, *sides, "iterations=24", "threads=1,2", "cluster.parallel=2")
+        (campaign.cwd / name).mkdir()
+    words = (*SAVED, "checkpoint=burst_buffer", *sides, "threads=1,2", "cluster.parallel=2")
     with campaign.under_way(*words) as front:
         wait(lambda: list(campaign.cwd.glob("fast/checkpoints/*/0*")))
         lab.run("scancel", campaign.job())
         front.wait(TOLD_WITHIN_S)
-        told = campaign("status").stderr
+        told = campaign("status").stderr.replace("\n", "")
 
-    left = [*campaign.cwd.glob("*/checkpoints/*")]
-    assert left
-    assert all(str(path) in "".join(told.split("\n")) for path in left)
+    left = [str(path) for path in campaign.cwd.glob("*/checkpoints/*")]
+    assert left == [path for path in left if path in told] != []
     finishes(campaign, *words)
     assert not [*campaign.cwd.glob("*/checkpoints/*")]
-    assert [len(run["checkpoints"]) for run in campaign.measured()] == [12] * 4
-    assert all(
-        line["durable_slow_s"] and line["verified"] for run in campaign.measured() for line in run["checkpoints"]
-    )
+    saved = [run["checkpoints"] for run in campaign.measured()]
+    assert [len(each) for each in saved] == [12] * 4
+    assert all(line["durable_slow_s"] and line["verified"] for each in saved for line in each)
     assert one_after_the_other(campaign)  # the storages are one at a time's
 
 
@@ -176,58 +156,34 @@ def test_the_snapshots_of_a_job_are_drained_and_proved_and_those_of_a_cancelled_
 def test_data_of_a_node_and_baselines_are_made_in_jobs_and_judge_the_cells_of_their_node(campaign, tmp_path, shared):
     root = tmp_path / "storage"
     root.mkdir()
-    words = (
-        "benchmark=baseline,micro", f"storage.shared={shared}", f"storage.root={root}", "cluster.parallel=1",
-        "+size=smoke", "runs=3", "checks.peak_max=1000",
-    )  # fmt: skip
+    words = ("benchmark=baseline,micro", f"storage.shared={shared}", f"storage.root={root}", "cluster.parallel=1")
 
-    done = finishes(campaign, *words)
+    done = finishes(campaign, *words, "+size=smoke", "runs=3", "checks.peak_max=1000")
 
-    images = [run for run in campaign.measured() if "images" in run]
-    assert len(images) == len(campaign.measured()) - len(images) == 2
+    assert ["images" in run for run in campaign.measured()].count(True) * 2 == len(campaign.measured()) == 4
     assert [*root.glob("datasets/*/manifest.json")]
     assert ("making dataset" in done.stderr) == (shared == "true")
     judged = [run for record in door.judged(campaign.cwd / "results") for run in record["runs"] if "images" in run]
     assert "below_peak" in {check["rule"] for run in judged for check in run["checks"]}
 
 
-BY_A_JOB = ("site.make_data=job", "site.login_data_gb=0")
+def test_data_too_large_for_a_login_node_are_made_by_a_job_that_the_others_wait_for_unless_it_fails(campaign):
+    words = ("threads=1,2", "runs=3", "site.make_data=job", "site.login_data_gb=0", f"storage.root={campaign.cwd}/data")
+    in_the_way = campaign.cwd / "data" / "datasets"
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("")
 
-
-def test_too_much_data_for_a_login_node_are_made_by_a_job_that_the_others_wait_for(campaign):
-    words = ("threads=1,2", "runs=3", *BY_A_JOB)
     shown = campaign("--dry-run", "cluster=slurm", *words)
-    done = finishes(campaign, *words)
+    failed = campaign.go(*words)
 
     assert len(re.findall("--dependency=.*afterok:", shown.stdout)) == 1
-    assert "making dataset" not in done.stderr
-    assert list(campaign.cwd.glob("data/datasets/*/manifest.json"))
-    assert campaign.job_states() == ["COMPLETED"] * 3
+    assert (failed.returncode, str(in_the_way) in failed.stderr) == (1, True)
+    assert (campaign.records(), states(campaign)) == ([], ["not done"] * 2)
+    in_the_way.unlink()
+    assert "making dataset" not in finishes(campaign, *words).stderr
+    assert list(in_the_way.glob("*/manifest.json"))
+    assert campaign.job_states()[-3:] == ["COMPLETED"] * 3
     assert [len(record["runs"]) for record in campaign.records()] == [3, 3]
-
-
-def test_where_the_job_that_makes_data_fails_the_others_do_not_wait_and_its_reason_is_said(campaign, tmp_path):
-    root = tmp_path / "data"
-    root.mkdir()
-    (root / "datasets").write_text("in the way")
-
-    done = campaign.go("runs=3", *BY_A_JOB, f"storage.root={root}")
-
-    assert done.returncode == 1
-    assert f"{root}/datasets" in done.stderr
-    assert (campaign.records(), states(campaign)) == ([], ["not done"])
-    (root / "datasets").unlink()
-    finishes(campaign, "runs=3", *BY_A_JOB, f"storage.root={root}")
-
-
-def test_a_job_that_makes_data_is_cancelled_with_the_campaign(campaign):
-    large = ("dataset.files=6000", "dataset.median_bytes=112000", "dataset.width=482", "dataset.height=415")
-    started = campaign.go("runs=3", *BY_A_JOB, *large, "detach=true")
-    wait(lambda: list(campaign.cwd.glob("data/datasets/*/class_000")))
-
-    assert started.returncode == 0, started.stderr
-    assert campaign("cancel").returncode == 0
-    wait(lambda: {*campaign.job_states()} == {"CANCELLED"})
 
 
 def test_cells_of_one_and_two_nodes_are_jobs_of_as_many_and_every_rank_is_in_the_record(campaign):
@@ -246,10 +202,8 @@ def test_both_kinds_of_stall_are_one_job_and_take_turns_there(campaign):
         (campaign.cwd / "data" / f"{number}.bin").write_bytes(os.urandom(1 << 20))
     os.sync()
 
-    without = campaign("stall", *OF_JOBS, "--", "true")
     done = campaign("stall", "--json", "--data", "data", *OF_JOBS, "--", "cat", *(f"data/{n}.bin" for n in range(4)))
 
-    assert (without.returncode, "--data" in without.stderr) == (2, True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["programs"][0]["whole"]["pairs"] == 5
     runs = [(run, record["cell"]["page_cache"]) for record in campaign.records("stall") for run in record["runs"]]
@@ -260,82 +214,70 @@ def test_both_kinds_of_stall_are_one_job_and_take_turns_there(campaign):
 
 def test_feed_on_two_nodes_has_as_many_accelerators_on_each_and_the_worst_of_all_decides(campaign):
     (campaign.cwd / "data").mkdir()
-    own = (
-        "accelerator=own", "accelerator.sample_bytes=20000", "accelerator.batch=2", "accelerator.step_s=0.2",
-        "threads=1", "iterations=10", "benchmark.file_mb=20", "--most", "2", "--runs", "2", "--yes", "--json",
+    words = (
+        f"storage={campaign.cwd}/data", "nodes=2", "accelerator=own", "accelerator.sample_bytes=20000",
+        "accelerator.batch=2", "accelerator.step_s=0.2", "threads=1", "iterations=10", "benchmark.file_mb=20",
+        "--most", "2", "--runs", "2", "--yes", "--json", *OF_JOBS, LOOSE,
     )  # fmt: skip
 
-    done = campaign("feed", f"storage={campaign.cwd}/data", "nodes=2", *own, *OF_JOBS, LOOSE,
-                    timeout_s=800)  # fmt: skip
+    done = campaign("feed", *words, timeout_s=800)
 
     assert done.returncode == 0, done.stdout + done.stderr
     (answer,) = json.loads(done.stdout)
-    assert answer["nodes"] == 2
-    probes = {each["cell"]: each for each in answer["probes"]}
-    records = [record for record in campaign.records("feed") if record["cell"]["id"] in probes]
-    assert len(records) >= 2
-    for record in records:
-        for run in record["runs"]:
-            assert [rank["node"] for rank in run["ranks"]] == ["n1", "n2"]
-            shares = [row["au_percent"] for row in run["accelerators"]]
-            found = (len(shares), min(shares))
-            assert found == (2 * probes[record["cell"]["id"]]["accelerators"], run["au_percent"])
+    accelerators = {each["cell"]: each["accelerators"] for each in answer["probes"]}
+    records = [record for record in campaign.records("feed") if record["cell"]["id"] in accelerators]
+    assert (answer["nodes"], len(records) >= 2) == (2, True)
+    for cell, run in ((record["cell"]["id"], run) for record in records for run in record["runs"]):
+        shares = [row["au_percent"] for row in run["accelerators"]]
+        assert [rank["node"] for rank in run["ranks"]] == ["n1", "n2"]
+        assert (len(shares), min(shares)) == (2 * accelerators[cell], run["au_percent"])
 
 
 # What is refused, and what is told.
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "named"),
-    [
-        ("threads=4", 2, "threads=4"),
-        ("threads=2 cluster.cpus_per_task=1 --dry-run", 2, "cluster.cpus_per_task"),
-        ("cluster.mem_gb=9999 detach=true", 4, "node configuration"),
-        ("cluster.partition=nowhere detach=true", 4, "nowhere|partition"),
-    ],
-)
-def test_a_job_that_no_node_can_run_is_refused_before_anything_is_made(campaign, words, code, named):
+REFUSED = {
+    "threads=4": (2, "threads=4"),
+    "threads=2 cluster.cpus_per_task=1 --dry-run": (2, "cluster.cpus_per_task"),
+    "cluster.mem_gb=9999 detach=true": (4, "node configuration"),
+    "cluster.partition=nowhere detach=true": (4, "nowhere|partition"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_job_that_no_node_can_run_is_refused_before_anything_is_made(campaign, words):
     done = campaign.go("runs=3", *words.split())
 
-    assert done.returncode == code
+    code, named = REFUSED[words]
+    assert (done.returncode, door.is_one_cure(done.stderr)) == (code, True)
     assert re.search(named, done.stderr)
-    assert door.is_one_cure(done.stderr)
-    assert campaign.job_states() == []
-    assert [*campaign.cwd.iterdir()] == []
+    assert (campaign.job_states(), [*campaign.cwd.iterdir()]) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("cluster.partition=excl cluster.timeout_min=120", "cluster.timeout_min"),
-        ("+cluster.extra.hold=true", "scontrol release [0-9]+"),
-        ("cluster.comment=drained", "."),
-    ],
-)
-def test_a_job_that_will_not_start_as_it_stands_is_taken_and_told_with_the_cure(campaign, lab, words, named):
+TOLD = {
+    "cluster.partition=excl cluster.timeout_min=120 detach=true": (0, "PENDING", "queued", "cluster.timeout_min"),
+    "+cluster.extra.hold=true detach=true": (0, "PENDING", "queued", "scontrol release [0-9]+"),
+    "cluster.comment=drained detach=true": (0, "PENDING", "queued", "."),
+    "cluster.modules=[nosuch] retries=2": (1, "FAILED", "failed", "module: command not found"),
+}
+
+
+@pytest.mark.parametrize("words", TOLD)
+def test_why_a_job_does_not_start_or_could_not_begin_is_told_and_it_is_not_tried_again(campaign, lab, words):
     if "drained" in words:
         lab.run("scontrol", "update", "nodename=n[1-4]", "state=drain", "reason=test")
 
-    campaign.go("runs=3", *words.split(), "detach=true")
+    done = campaign.go("runs=3", *words.split())
 
-    assert (campaign.job_states(), states(campaign)) == (["PENDING"], ["queued"])
+    *found, named = TOLD[words]
+    assert [done.returncode, *campaign.job_states(), *states(campaign)] == found
     assert re.search(named, reason(campaign))
-
-
-def test_why_a_job_could_not_begin_is_told_by_its_log_and_it_is_not_tried_again(campaign):
-    done = campaign.go("runs=3", "cluster.modules=[nosuch]", "retries=2")
-
-    assert (done.returncode, states(campaign)) == (1, ["failed"])
-    for told in (done.stderr, reason(campaign)):
-        assert "module: command not found" in told
-    assert campaign.job_states() == ["FAILED"]
+    assert done.returncode == 0 or named in done.stderr
 
 
 def test_doctor_tries_the_very_script_and_sends_a_job(campaign):
-    good, bad = (
-        campaign("doctor", "cluster=slurm", "threads=1", "--json", *more)
-        for more in ([], ["cluster.partition=nowhere"])
-    )
+    words = ("doctor", "cluster=slurm", "threads=1", "--json")
+    good, bad = campaign(*words), campaign(*words, "cluster.partition=nowhere")
 
     found, refused = ({each["what"]: each for each in json.loads(done.stdout)} for done in (good, bad))
     assert (found["submission"]["passed"], found["nodes"]["passed"]) == (True, True), found["nodes"]
@@ -404,11 +346,9 @@ def test_a_job_that_is_ended_is_told_keeps_its_runs_and_the_same_command_finishe
         end(campaign)
         told = front.communicate(timeout=TOLD_WITHIN_S)[0]
 
-    kept = len(campaign.measured())
     assert (front.returncode, campaign.job_states(), states(campaign)) == found, told
-    assert retries or found[1][0] in told
+    assert (len(campaign.measured()) >= 2, retries or found[1][0] in told) == (True, retries or True)
     finishes_whole(campaign)
-    assert kept >= 2
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGKILL"])
@@ -582,8 +522,7 @@ def test_a_rank_that_is_killed_fails_its_run_and_the_next_one_goes_well(campaign
 
     ends = [run["end"] for run in campaign.runs() if run["status"] == "failed"]
     assert [(end["number"], end["rank"]) for end in ends] == [(9, 1)]
-    assert states(campaign) == ["done"]
-    assert campaign.runs()[-1]["status"] == "ended"
+    assert (states(campaign), campaign.runs()[-1]["status"]) == (["done"], "ended")
 
 
 def test_a_job_that_loses_the_worker_of_a_rank_goes_back_and_names_it(campaign, lab):
@@ -613,18 +552,14 @@ def test_a_rank_that_never_starts_ends_the_job_in_bounded_time_and_is_named(camp
     campaign.assert_whole(19)
 
 
-# With accounting.
-
-
-def test_an_end_that_nobody_saw_is_told_by_the_accounting(accounting_lab, tmp_path):
-    campaign = Campaign(accounting_lab, tmp_path)
+@pytest.mark.parametrize("lab", [True], indirect=True, ids=["accounting"])
+def test_an_end_that_nobody_saw_is_told_by_the_accounting(campaign, lab):
     done = campaign.go(*LONG, "cluster.mem_gb=0.2")
     assert (done.returncode, states(campaign)) == (1, ["failed"])
     assert re.search("FAILED|OUT_OF_MEMORY", reason(campaign))
     campaign.go(*LONG, "cluster.mem_gb=4", "detach=true")
     wait(lambda: campaign.job_states()[-1] == "RUNNING")
-    accounting_lab.run("scancel", campaign.job())
+    lab.run("scancel", campaign.job())
     wait(lambda: campaign.job_states()[-1] == "CANCELLED")
 
-    assert states(campaign) == ["not done"]
-    assert "CANCELLED" in reason(campaign)
+    assert (states(campaign), "CANCELLED" in reason(campaign)) == (["not done"], True)

@@ -51,10 +51,7 @@ DAMAGES = {
     "ones": lambda data: data[: len(data) // 2] + b"\xff" * 16 + data[len(data) // 2 + 16 :],
 }
 FEW = ["truncated", "noise", "NUL", "lists for numbers", "deep nesting"]
-# The word of the command that a message names, where it does not name the file.
-NAMED_BY = {"site yaml": "configuration file", "system trace": "--system"}
-# What no reader of any format takes for a whole file.
-ALWAYS_REFUSED = {"empty", "noise", "another type", "deep nesting"}
+ALWAYS_REFUSED = {"empty", "noise", "another type", "deep nesting"}  # no reader of any format takes them for whole
 
 
 def record(folder):
@@ -66,11 +63,7 @@ def campaign(folder):
 
 
 def copied(source, name):
-    def make(folder):
-        folder.mkdir()
-        return shutil.copy(source, folder / name)
-
-    return make
+    return lambda folder: shutil.copy(source, (folder.mkdir(), folder / name)[1])
 
 
 def profile(name):
@@ -120,65 +113,57 @@ def again(file):
     return (*DATA, f"storage.root={file.parents[2]}", f"campaign_dir={file.parents[2]}/results")
 
 
-# Program, the words that read a file, and how a good one is made.
+# The words that read a file, how a good one is made, and, where a message names a word instead of the file, that.
 FORMATS = {
-    "record.json": ("campaign", lambda file: ("show", file.parent.name, file.parents[2]), record),
-    "campaign.json": ("campaign", lambda file: ("status", file.parent), campaign),
-    "manifest.json": ("campaign", again, manifest),
-    "site yaml": ("campaign", lambda file: ("--dry-run", "--config-dir", file.parents[1], "site=mine"), site),
-    "time log": (
-        "analysis", lambda file: ("timelog", file),
-        copied(next(MEASURED.glob("hepcnn*/timelog-0.timelog")), "a.timelog"),
-    ),
-    "profile": ("analysis", lambda file: ("profile", file), profile("a.npz")),
-    "darshan": ("analysis", lambda file: ("profile", file), profile("a.darshan")),
-    "xplane": ("analysis", lambda file: ("trace", file), copied(STRANGERS / "steps.xplane.pb", "a.xplane.pb")),
+    "record.json": (lambda file: ("show", file.parent.name, file.parents[2]), record),
+    "campaign.json": (lambda file: ("status", file.parent), campaign),
+    "manifest.json": (again, manifest),
+    "site yaml": (lambda file: ("--dry-run", "--config-dir", file.parents[1], "site=mine"), site, "configuration file"),
+    "time log": (lambda file: ("timelog", file), copied(next(MEASURED.glob("*/timelog-0.timelog")), "a.timelog")),
+    "profile": (lambda file: ("profile", file), profile("a.npz")),
+    "darshan": (lambda file: ("profile", file), profile("a.darshan")),
+    "xplane": (lambda file: ("trace", file), copied(STRANGERS / "steps.xplane.pb", "a.xplane.pb")),
     "system trace": (
-        "analysis", lambda file: ("trace", "--system", file, STRANGERS / "steps.xplane.pb"),
-        copied(min(MEASURED.glob("*/trace-1.csv")), "a.csv"),
+        lambda file: ("trace", "--system", file, STRANGERS / "steps.xplane.pb"),
+        copied(min(MEASURED.glob("*/trace-1.csv")), "a.csv"), "--system",
     ),
-    **{
-        f"DLIO's {name}": ("analysis", lambda file: ("mlperf", file.parent), dlio(name))
-        for name in ("0_output.json", "0_per_epoch_stats.json", "summary.json")
-    },
+    "DLIO's figures": (lambda file: ("mlperf", file.parent), dlio("0_output.json")),
+    "DLIO's times": (lambda file: ("mlperf", file.parent), dlio("0_per_epoch_stats.json")),
+    "DLIO's summary": (lambda file: ("mlperf", file.parent), dlio("summary.json")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("damages", [FEW, pytest.param([*DAMAGES], marks=pytest.mark.long)], ids=["few", "all"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_spoilt_file_is_read_or_refused_and_nothing_else(name, damages, tmp_path):
-    program, words, make = FORMATS[name]
+    words, make, *known = FORMATS[name]
     files = {damage: make(tmp_path / f"f{number}") for number, damage in enumerate(["good", *damages])}
     good = files["good"].read_bytes()
     for damage in damages:
         files[damage].write_bytes(DAMAGES[damage](good))
+    program = "campaign" if [*FORMATS].index(name) < 4 else "analysis"
 
     done = dict(zip(files, door.many(*map(words, files.values()), cwd=tmp_path, program=program), strict=True))
 
     assert done.pop("good").code in ((0, 1) if name == "manifest.json" else (0,))
-    for damage, each_done in done.items():
-        said, known = each_done.out + each_done.err, (files[damage].name, files[damage].parent.name, NAMED_BY.get(name))
-        assert each_done.code in (0, 1, 2, 3), f"{damage}: {said}"
-        assert "Traceback" not in said, damage
-        assert each_done.code == 0 or door.is_one_cure(each_done.err), f"{damage}: {said}"
-        assert each_done.code == 0 or any(word and word in said for word in known), f"{damage}: {said}"
     assert {damage for damage in ALWAYS_REFUSED & {*damages} if done[damage].code == 0} == set()
+    for damage, (code, out, err) in ((damage, vars(each).values()) for damage, each in done.items()):
+        names = {files[damage].name, files[damage].parent.name, *known}
+        assert (code in range(4), "Traceback" in out + err) == (True, False), f"{damage}: {err}"
+        assert code == 0 or (door.is_one_cure(err) and any(word in out + err for word in names)), f"{damage}: {err}"
 
 
 def test_a_damaged_record_counts_nowhere_and_the_others_count(tmp_path):
     good = [door.record(100.0, 102.0, threads=threads) for threads in (1, 2)]
-    door.stored(tmp_path / "results", *good, *(door.record(7.0, 7.0, threads=4 + n) for n in range(len(DAMAGES))))
-    spoilt = {}
-    for (damage, spoil), path in zip(DAMAGES.items(), sorted(tmp_path.glob("results/records/*"))[2:], strict=True):
-        file = path / "record.json"
+    bad = [door.record(7.0, 7.0, threads=4 + number) for number in range(len(DAMAGES))]
+    door.stored(tmp_path / "results", *good, *bad)
+    for each, spoil in zip(bad, DAMAGES.values(), strict=True):
+        file = tmp_path / "results" / "records" / each["cell"]["id"] / "record.json"
         file.write_bytes(spoil(file.read_bytes()))
-        spoilt[path.name] = damage
 
     done = door.cli("results", "--out", "out", cwd=tmp_path, program="analysis")
     listed = door.cli("status", "results", "--json", cwd=tmp_path)
 
-    assert (done.code, listed.code) == (1, 1)
-    assert "Traceback" not in done.err + listed.err
-    medians = door.table(tmp_path / "out", "medians")
-    assert {101.0} <= {*medians["images_per_s"]} <= {101.0, 7.0}
-    assert {each["status"] for cell, each in listed.json["cells"].items() if cell not in spoilt} == {"done"}
+    assert (done.code, listed.code, "Traceback" in done.err + listed.err) == (1, 1, False)
+    assert {101.0} <= {*door.table(tmp_path / "out", "medians")["images_per_s"]} <= {101.0, 7.0}
+    assert {listed.json["cells"][each["cell"]["id"]]["status"] for each in good} == {"done"}

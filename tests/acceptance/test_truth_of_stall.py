@@ -28,31 +28,38 @@ WITHIN = 0.03  # points of the share
 DEMAND = Path(__file__).with_name("demand.py")
 
 
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory):
-    """Return the folder of a file system on the device, with the data in ``data``."""
-    folder = tmp_path_factory.mktemp("truth")
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setitem(KINDS["flash"], "read_mb_per_s", RATE)
+@contextlib.contextmanager
+def made_disk(*places, **more):
+    """Make a file system; gives its folder `data`."""
+    with contextlib.ExitStack() as stack:
         try:
-            made = setup.disk(stack, folder / "image", folder / "disk", mib=96, model="flash")
+            made = setup.disk(stack, *places, **more)
         except MissingError as missing:
             pytest.skip(str(missing))
         (made.point / "data").mkdir()
-        chance = random.Random(7)  # noqa: S311
-        for number in range(FILES):
-            (made.point / "data" / f"{number}.bin").write_bytes(zlib.compress(chance.randbytes(FILE_BYTES - 1000), 0))
-        os.sync()
-        yield made.point
+        yield made.point / "data"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Return a folder with the data, on the device."""
+    folder, chance = tmp_path_factory.mktemp("truth"), random.Random(7)  # noqa: S311
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS["flash"], "read_mb_per_s", RATE)
+        with made_disk(folder / "image", folder / "disk", mib=96, model="flash") as data:
+            for number in range(FILES):
+                (data / f"{number}.bin").write_bytes(zlib.compress(chance.randbytes(FILE_BYTES - 1000), 0))
+            os.sync()
+            yield data
 
 
 @pytest.fixture
-def stall(disk, tmp_path):
+def stall(data, tmp_path):
     """Run the command on the data; returns what it printed."""
 
-    def stall(*program, words=(), runs=5):
-        options = ("--data", str(disk / "data"), "--runs", str(runs), f"campaign_dir={tmp_path / 'stall'}", *words)
-        return door.cli("stall", *options, *door.SHARED, "--", *program, cwd=tmp_path)
+    def stall(*program, words=()):
+        options = ("--data", data, "--runs", 5, f"campaign_dir={tmp_path / 'stall'}", *words, *door.SHARED)
+        return door.cli("stall", *options, "--", *program, cwd=tmp_path)
 
     return stall
 
@@ -76,8 +83,7 @@ def _ahead(work_s):
 
 
 def _decode_s():
-    content = zlib.compress(random.Random(7).randbytes(FILE_BYTES - 1000), 0)  # noqa: S311
-    times = []
+    content, times = zlib.compress(random.Random(7).randbytes(FILE_BYTES - 1000), 0), []  # noqa: S311
     for _ in range(5):
         began = time.perf_counter()
         zlib.decompress(content)
@@ -85,22 +91,23 @@ def _decode_s():
     return min(times)
 
 
+SERIAL = "one_after_the_other"
 CASES = {
-    "reads alone": ("one_after_the_other", "sleeps", 0.0, 1, _serial),
-    "reads, sleeps a little": ("one_after_the_other", "sleeps", 0.05, 1, _serial),
-    "reads, sleeps as long": ("one_after_the_other", "sleeps", READ_S, 1, _serial),
-    "reads, sleeps longer": ("one_after_the_other", "sleeps", 0.3, 1, _serial),
-    "reads twice": ("one_after_the_other", "sleeps", 0.1, 2, lambda work_s: _serial(work_s, 2)),
+    "reads alone": (SERIAL, "sleeps", 0.0, 1, _serial),
+    "reads, sleeps a little": (SERIAL, "sleeps", 0.05, 1, _serial),
+    "reads, sleeps as long": (SERIAL, "sleeps", READ_S, 1, _serial),
+    "reads, sleeps longer": (SERIAL, "sleeps", 0.3, 1, _serial),
+    "reads twice": (SERIAL, "sleeps", 0.1, 2, lambda work_s: _serial(work_s, 2)),
     "four threads that sleep": ("by_threads", "sleeps", 0.3, 1, _four),
     "four threads that sleep long": ("by_threads", "sleeps", 0.8, 1, _four),
     "one ahead, device is slower": ("one_ahead", "sleeps", 0.03, 1, _ahead),
     "one ahead, both as slow": ("one_ahead", "sleeps", READ_S, 1, _ahead),
     "one ahead, device is faster": ("one_ahead", "sleeps", 0.25, 1, _ahead),
     "a worker reads": ("by_workers", "sleeps", 0.06, 1, _ahead),
-    "reads, computes": ("one_after_the_other", "computes", 0.1, 1, _serial),
-    "reads, computes long": ("one_after_the_other", "computes", 0.3, 1, _serial),
+    "reads, computes": (SERIAL, "computes", 0.1, 1, _serial),
+    "reads, computes long": (SERIAL, "computes", 0.3, 1, _serial),
     "computes, one ahead": ("one_ahead", "computes", 0.2, 1, _ahead),
-    "decodes": ("one_after_the_other", "decodes", None, 1, _serial),
+    "decodes": (SERIAL, "decodes", None, 1, _serial),
     "tensorflow": ("by_tensorflow", "sleeps", 0.1, 1, _serial),
     "tensorflow, one ahead": ("by_tensorflow_ahead", "sleeps", 0.2, 1, _ahead),
 }
@@ -129,77 +136,56 @@ def test_the_share_is_that_of_arithmetic(case, stall):
         assert marked["share"] == pytest.approx(share, abs=WITHIN)
 
 
-def test_a_neighbour_that_keeps_the_data_warm_is_found(stall, disk, tmp_path):
-    keep = "import mmap, pathlib, sys, time\nkept = []\nfor each in pathlib.Path(sys.argv[1]).iterdir():\n"
-    keep += "    with open(each, 'rb') as file: kept.append(mmap.mmap(file.fileno(), 0, prot=1))\n"
-    keep += "while True:\n    [each[::4096] for each in kept]\n    print('kept', flush=True)\n    time.sleep(0.01)\n"
-    neighbour = subprocess.Popen(
-        [sys.executable, "-c", keep, str(disk / "data")], stdout=subprocess.PIPE
-    )  # its lines are few
-    try:
-        neighbour.stdout.readline()
-        done = stall(sys.executable, str(DEMAND), "{data}", "one_after_the_other", "sleeps", "0", "1")
-    finally:
-        neighbour.kill()
-        neighbour.communicate()
+NEIGHBOUR = """
+import mmap, pathlib, sys, time
+kept = []
+for each in pathlib.Path(sys.argv[1]).iterdir():
+    with open(each, "rb") as file: kept.append(mmap.mmap(file.fileno(), 0, prot=1))
+while [each[::4096] for each in kept]:
+    print("kept", flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_a_neighbour_that_keeps_the_data_warm_is_found(stall, data, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR, data], stdout=subprocess.PIPE) as neighbour:
+        try:
+            neighbour.stdout.readline()  # its other lines are few
+            done = stall(sys.executable, DEMAND, "{data}", SERIAL, "sleeps", "0", "1")
+        finally:
+            neighbour.kill()
 
     runs = [run for record in door.judged(tmp_path / "stall") for run in record["runs"]]
     failed = {check["rule"] for run in runs for check in run["checks"] if check["passed"] is False}
-    assert done.code == 1
-    assert failed & {"cold", "device_bytes"}, failed
+    assert (done.code, bool(failed & {"cold", "device_bytes"})) == (1, True), failed
 
 
 def command(data, tmp_path, *words, argv):
-    """Run a program twice on cold data, as a benchmark; returns the measured runs."""
-    done = door.cli(
-        "benchmark=command",
-        f"benchmark.argv=[{','.join(argv)}]",
-        "dataset=folder",
-        f"dataset.path={data}",
-        "runs=3",
-        *door.SHARED,
-        *words,
-        cwd=tmp_path,
-    )
+    """Run a program three times on cold data, as a benchmark; returns the command's end and the runs."""
+    argv = f"benchmark.argv=[{','.join(argv)}]"
+    words = ("benchmark=command", argv, "dataset=folder", f"dataset.path={data}", "runs=3", *door.SHARED, *words)
+    done = door.cli(*words, cwd=tmp_path)
     return done, [run for record in door.judged(tmp_path / "results") for run in record["runs"]]
 
 
 def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
     """A loop device without direct I/O keeps its file in memory, from where a second cold run would come."""
-    with contextlib.ExitStack() as stack:
-        try:
-            made = setup.disk(stack, tmp_path / "image", tmp_path / "disk")
-        except MissingError as missing:
-            pytest.skip(str(missing))
-        (made.point / "data").mkdir()
-        (made.point / "data" / "a").write_bytes(os.urandom(8 << 20))
+    with made_disk(tmp_path / "image", tmp_path / "disk") as data:
+        (data / "a").write_bytes(os.urandom(8 << 20))
         os.sync()
-        done, runs = command(made.point / "data", tmp_path, argv=["cat", "'{data}/a'"])
+        done, runs = command(data, tmp_path, argv=["cat", "'{data}/a'"])
 
-    assert done.code == 0, done.err
-    assert [run["status"] for run in runs] == ["valid"] * 3
+    assert ([run["status"] for run in runs], done.code) == (["valid"] * 3, 0), done.err
     assert all(run["device_bytes"] >= 8 << 20 for run in runs)
 
 
-def test_strace_sees_the_bytes_that_the_run_has(disk, tmp_path):
+def test_strace_sees_the_bytes_that_the_run_has(data, tmp_path):
     setup.need("strace")
-    data, log = disk / "data", tmp_path / "calls"
-    argv = [
-        "strace",
-        "-ff",
-        "-y",
-        "-o",
-        str(log),
-        "-e",
-        "'trace=read,pread64'",
-        sys.executable,
-        str(DEMAND),
-        "'{data}'",
-    ]
+    strace = ["strace", "-ff", "-y", "-o", str(tmp_path / "calls"), "-e", "'trace=read,pread64'"]
+    program = [sys.executable, str(DEMAND), "'{data}'", "by_workers", "sleeps", "'0'", "'1'"]
 
-    _, runs = command(data, tmp_path, "runs=1", "warmup_runs=0", argv=[*argv, "by_workers", "sleeps", "'0'", "'1'"])
+    _, (run,) = command(data, tmp_path, "runs=1", "warmup_runs=0", argv=strace + program)
 
-    (run,) = runs
     text = "".join(each.read_text() for each in tmp_path.glob("calls.*"))  # one of each process
     calls = re.findall(rf"(?:read|pread64)\(\d+<{re.escape(str(data))}/[^>]*>.*= (\d+)$", text, re.MULTILINE)
     assert sum(map(int, calls)) == run["data_bytes"] == sum(path.stat().st_size for path in data.iterdir())
