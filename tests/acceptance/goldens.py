@@ -21,26 +21,9 @@ RECIPES = sorted(path.stem for path in (door.ROOT / "conf" / "paper").glob("*.ya
 GRIDS = [f"+paper={name} +size={size} site=twin" for size in ("smoke", "lab", "paper") for name in RECIPES]
 GRIDS += ["reproduce paper=all +size=smoke site=twin", "reproduce paper=chien2018 site=none", "+paper=fig9 site=none"]
 SETTINGS = [
-    "benchmark",
-    "dataset",
-    "accelerator",
-    "checkpoint",
-    "profile",
-    "trace",
-    "threads",
-    "batch_size",
-    "prefetch",
-    "iterations",
-    "seed",
-    "cache",
-    "reader",
-    "staging",
-    "nodes",
-    "sync",
-    "runs",
-    "warmup_runs",
-    "size",
-]  # fmt: skip)
+    "benchmark", "dataset", "accelerator", "checkpoint", "profile", "trace", "threads", "batch_size", "prefetch",
+    "iterations", "seed", "cache", "reader", "staging", "nodes", "sync", "runs", "warmup_runs", "size",
+]  # fmt: skip
 
 
 def exchanged(records: list[dict]) -> list[dict]:
@@ -54,11 +37,11 @@ def exchanged(records: list[dict]) -> list[dict]:
 
 def emulated(records: list[dict]) -> list[dict]:
     """Say of each second storage that it was emulated, and of each third cell that another machine measured it."""
-    for place, each in enumerate(records):
-        if place % 2 and "storage" in each["cell"]["settings"]:
-            name = each["cell"]["settings"]["storage"]["name"]
-            each["provenance"]["emulated"] = {"storage": {"name": name, "read_mb_per_s": 163.0}}
-        each["provenance"]["host"] = "another" if place % 3 == 0 else each["provenance"]["host"]
+    for each in records[1::2]:
+        if storage := each["cell"]["settings"].get("storage"):
+            each["provenance"]["emulated"] = {"storage": {"name": storage["name"], "read_mb_per_s": 163.0}}
+    for each in records[::3]:
+        each["provenance"]["host"] = "another"
     return records
 
 
