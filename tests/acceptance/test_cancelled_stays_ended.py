@@ -9,6 +9,8 @@ import pytest
 from tests.acceptance import door
 from tests.acceptance.test_toy_slurm import Campaign
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def campaign(tmp_path, cli, start):

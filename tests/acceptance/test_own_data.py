@@ -12,6 +12,8 @@ from PIL import Image
 from jobs.cold import cold_files
 from tests.acceptance import door
 
+pytestmark = pytest.mark.long
+
 FEW = (*door.SHARED, "checks.time_error_max=1", "wait_quiet_s=null")
 MB = 10**6
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.acceptance import door
 
+pytestmark = pytest.mark.long
+
 ONCE = ("runs=2", "warmup_runs=0", "min_valid_runs=1", *door.SHARED)
 HEP = ("dataset=hep_smoke", "dataset.train_files=2", "dataset.validation_files=1", "dataset.samples=8", "batch_size=4")
 CLIMATE = ("dataset=climate_smoke", "dataset.files=5", "dataset.height=32", "dataset.width=48", "batch_size=1")
