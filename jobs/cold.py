@@ -89,6 +89,7 @@ def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[s
     proof.read_bytes = cached_bytes if state == "cold" else None
     run: Any = {"device_bytes": fetched_bytes, "device_read_bytes": device_bytes, "data_bytes": proof.bytes}
     run |= {"data_in_memory_bytes": cached_bytes, "data_pages_bytes": residency.pages * PAGE_BYTES}
+    run |= {"device": device.name if device else None}
     run |= {"to_fetch_bytes": None if before.fetch.unknown else before.fetch.bytes}
     if state == "cold":
         _require_passed(program_checks.from_device(run, limits))

@@ -105,7 +105,7 @@ def test_the_schema_refuses_what_a_record_cannot_have(schema, where, value):
 
 def test_the_blocks_of_the_notebook_page_run(tmp_path):
     hdd = door.record(100.0, 104.0, 102.0, threads=2, storage__name="hdd")
-    ssd = door.record(300.0, 300.0, door.run(3, 900.0, device_bytes=0), threads=4, storage__name="ssd")
+    ssd = door.record(300.0, 300.0, door.run(3, 900.0, device_bytes=0, device="ssd"), threads=4, storage__name="ssd")
     door.stored(tmp_path / "results", hdd, ssd)
     for path, content in (("results/records/broken/record.json", b"{"), ("images/a", bytes(74 * 4096))):
         (tmp_path / path).parent.mkdir()

@@ -120,8 +120,8 @@ LOGS = Path(pytest.importorskip("darshan").__file__).parent / "examples" / "exam
 def test_a_darshan_log_says_what_it_does_not_know(tmp_path):
     shutil.copy(LOGS / "ior_hdf5_example.darshan", tmp_path / "short.darshan")
 
-    (found,) = door.traced("calls", "short.darshan", "--json", cwd=tmp_path).json
-    told = door.traced("calls", "short.darshan", cwd=tmp_path)
+    asked, told = door.traced("calls", ["short.darshan", "--json"], ["short.darshan"], cwd=tmp_path)
+    (found,) = asked.json
 
     assert (found["bytes_read"], found["wall_s"], found["read_mb_per_s"]) == (4_202_504, 0.0, None)
     assert told.code == 0
@@ -143,7 +143,7 @@ tf.profiler.experimental.stop()
     door.script(script, cwd=tmp_path)
     (trace,) = tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")
 
-    (found,) = door.traced("steps", trace, "--json", cwd=tmp_path).json
+    ((found,),) = [done.json for done in door.traced("steps", [trace, "--json"], cwd=tmp_path)]
 
     assert "undecided" in found["verdict"]["words"]
 

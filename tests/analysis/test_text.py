@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from analysis import text as words
-from analysis.text import DASH, MINUS, NONE, TIMES
+from analysis.text import MINUS, NONE, TIMES
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,6 @@ from analysis.text import DASH, MINUS, NONE, TIMES
             0.5123: "0.512", 0.00012345: "0.000123", -4.567: "-4.57", 0: "0",
         }.items()),
         (words.number(3.14159), "3.14"), (words.number(math.nan), NONE),
-        (words.span(0.5, 20481.4), f"0.500{DASH}20481"), (words.span(math.nan, 1.0), NONE),
         (words.percentage(0.1256), "13 %"), (words.percentage(0.1256, 1), "12.6 %"), (words.percentage(math.nan), NONE),
         (words.ratio_text(1.6549), f"1.65{TIMES}"),
         (words.as_typed_by_user("a b"), "a b"), (words.as_typed_by_user(True), "true"),  # noqa: FBT003
