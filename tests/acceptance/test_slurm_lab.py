@@ -161,7 +161,7 @@ def test_data_of_a_node_and_baselines_are_made_in_jobs_and_judge_the_cells_of_th
 
     assert ["images" in run for run in campaign.measured()].count(True) * 2 == len(campaign.measured()) == 4
     assert [*root.glob("datasets/*/manifest.json")]
-    assert ("making dataset" in done.stderr) == (shared == "true")
+    assert shared == "true" or "making" not in done.stderr  # data of a node are made by its job
     judged = [run for record in door.judged(campaign.cwd / "results") for run in record["runs"] if "images" in run]
     assert "below_peak" in {check["rule"] for run in judged for check in run["checks"]}
 
