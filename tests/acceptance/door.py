@@ -177,9 +177,8 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 
 
 def worker(front: subprocess.Popen[str]) -> psutil.Process:
-    """Find the process that measures for a front: its only child."""
-    (found,) = psutil.Process(front.pid).children()
-    return found
+    """Find the process that measures for a front: of its children the one with the most processes below it."""
+    return max(psutil.Process(front.pid).children(), key=lambda child: len(child.children(recursive=True)))
 
 
 def set_aside(results: Path) -> list[str]:
