@@ -10,7 +10,9 @@ from campaign.cli import run
 from campaign.config import rules
 from campaign.config.collect import collect_points, make_cells
 from campaign.errors import UsageError
+from campaign.storage.roots import mounted_folder
 from jobs.model.settings import flat_items
+from jobs.system.device import Mount
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 OF_SITE = {
@@ -330,3 +332,12 @@ def test_the_template_is_no_site_until_it_is_copied(tmp_path):
 
     assert [cell.access["exclusive"] for cell in cells] == ["license", "lock"]
     assert conduct["site"]["name"] == "mysite"
+
+
+def test_the_only_writable_folder_of_a_user_on_a_mounted_lustre_is_found(tmp_path):
+    mounts = [Mount(str(tmp_path), "server:/fs", "lustre", "rw", ""), Mount("/", "/dev/a", "ext4", "rw", "")]
+
+    assert mounted_folder("lustre", mounts, "me") == tmp_path
+    assert mounted_folder("lustre", mounts[1:], "me") is None
+    tmp_path.joinpath("scratch", "me").mkdir(parents=True)
+    assert mounted_folder("lustre", mounts, "me") is None  # the mount point itself may be written, too
