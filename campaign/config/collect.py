@@ -255,7 +255,7 @@ def make_cells(points: Sequence[Point], *, to_run: bool = True) -> tuple[list[Ce
 
 def _fill_mounted_roots(points: Sequence[Point]) -> Sequence[Point]:
     """Return the points, with the user's folder on a mounted Lustre as the root of a storage ``lustre`` without one."""
-    if not any(point["storage"]["name"] == "lustre" and point["storage"]["root"] is None for point in points):
+    if not any(point["storage"]["name"] == "lustre" and point["storage"].get("root", "") is None for point in points):
         return points
     folder = mounted_folder("lustre", mounts(), user_name(os.geteuid()))
     if folder is None:
@@ -263,7 +263,7 @@ def _fill_mounted_roots(points: Sequence[Point]) -> Sequence[Point]:
     console.say(f"storage=lustre: storage.root={folder}, your only folder on a mounted Lustre")
     return [
         cast("Point", {**point, "storage": {**point["storage"], "root": str(folder)}})
-        if point["storage"]["name"] == "lustre" and point["storage"]["root"] is None
+        if point["storage"]["name"] == "lustre" and point["storage"].get("root", "") is None
         else point
         for point in points
     ]

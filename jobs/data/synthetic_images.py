@@ -1,7 +1,7 @@
 """Make synthetic photographs from a seed: JPEG files that cost as much to read and decode as real photographs.
 
 `jobs.data.scene` draws the picture. This module selects the number of pixels, the JPEG quality and the amount of detail
-so that the JPEG file gets its target size. `tests/bench/photographs.py` compares the files with real photographs.
+so that the JPEG file gets its target size. The files were compared with real photographs.
 
 Equal arguments and equal versions of numpy and Pillow give equal bytes. The manifest has the versions.
 """
@@ -20,8 +20,8 @@ from PIL import Image
 
 from jobs.data.scene import Photograph, class_style, item_generator, random_photograph
 
-# Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities, as printed by
-# tests/bench/photographs.py. From the target size of a file, this table gives the quality of a real photograph.
+# Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities.
+# From the target size of a file, this table gives the quality of a real photograph.
 _QUALITIES = (75, 80, 85, 90, 93, 95, 96, 97)
 _PHOTO_BITS = (1.29, 1.47, 1.71, 2.15, 2.56, 3.10, 3.49, 3.94)
 _PHOTO_PIXELS = 482 * 415

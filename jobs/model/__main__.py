@@ -1,6 +1,6 @@
 """Print the JSON Schema of ``record.json``, made from the types that `jobs.model.record` declares.
 
-python -m jobs.model > docs/reference/record.schema.json
+python -m jobs.model > record.schema.json
 """
 
 from __future__ import annotations

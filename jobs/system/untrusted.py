@@ -2,7 +2,7 @@
 
 Users copy results folders, share storages and send profiles by mail. So this module never executes such content, never
 follows a link out of its folder, and never waits for a pipe. It does not trust a size that the content states. Only
-this module reads such content: ``tests/test_one_door.py`` finds every other module that opens, unpacks or decompresses
+this module reads such content: ruff's banned-api finds every other module that opens, unpacks or decompresses
 such content.
 """
 
